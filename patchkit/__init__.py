@@ -1,0 +1,3 @@
+"""Patch Python packages inside container images, provably."""
+
+__version__ = "0.1.0"
