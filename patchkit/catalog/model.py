@@ -25,8 +25,8 @@ class KnownDigest:
 
 @dataclass(frozen=True, slots=True)
 class Assert:
-    """A Python snippet that proves a patch at run time: run after ``import module`` in a fresh process under the launch.
-    ``before`` runs before the import. ``needs`` declares what it needs: ``torch``, ``gpu``, nothing. Fails by raising."""
+    """A Python snippet that proves a patch at run time: run after ``import module`` in a fresh process under the
+    launch; fails by raising. ``before`` runs before the import. ``needs`` declares what it needs."""
 
     module: str
     code: str
@@ -36,8 +36,8 @@ class Assert:
 
 @dataclass(frozen=True, slots=True)
 class DropWhen:
-    """Machine-checked condition under which a patch is no longer needed. Exactly one is set: ``post`` (path -> sha256 of
-    a file as fixed upstream), or ``syntax``: a condition on a file's syntax tree."""
+    """Machine-checked condition under which a patch is no longer needed. Exactly one is set: ``post`` (path -> sha256
+    of a file as fixed upstream), or ``syntax``: a condition on a file's syntax tree."""
 
     post: Mapping[str, str] = field(default_factory=dict)
     syntax: SyntaxCondition | None = None
@@ -56,9 +56,9 @@ class SyntaxCondition:
 
 @dataclass(frozen=True, slots=True)
 class PatchEntry:
-    """One patch of the series. ``pre`` and ``post`` map package-relative paths to ``sha256:<hex>`` of pre- and post-image.
-    ``versions`` narrows the manifest's range, ``platforms`` lists ``linux/amd64`` and the like (empty: all).
-    ``fuzz`` above 0 is allowed only with ``post`` pinned. Several entries may share an ``id``: variants of one patch."""
+    """One patch of the series. ``pre`` and ``post`` map package-relative paths to ``sha256:<hex>`` of pre- and
+    post-image. ``versions`` narrows the manifest's range, ``platforms`` lists ``linux/amd64`` and such (empty: all).
+    ``fuzz`` above 0 is allowed only with ``post`` pinned. Entries that share an ``id`` are variants of one patch."""
 
     id: str
     file: str

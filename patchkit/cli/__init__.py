@@ -1,0 +1,105 @@
+"""The command line: one module a command, loaded only when it is called.
+
+Adding a command takes a module ``cli/<name>.py`` (dashes become underscores) that holds a click command named
+``command``, and one line in ``COMMANDS``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from typing import Any
+
+import click
+
+from patchkit import __version__
+from patchkit.errors import PatchkitError
+
+COMMANDS = {
+    "apply": "Patch an image (or a running container), prove it, write overlay and receipt.",
+    "status": "Show what each patch would do to an image, and every copy of the package in it.",
+    "resolve": "Show where a package lies in an image, which copy wins, and why.",
+    "verify": "Prove, level by level, that an image or container runs the patched files.",
+    "compose": "Write the compose overlay of an image's patches.",
+    "doctor": "Look for everything that can make a patch a silent no-op.",
+    "manifest": "Check manifests, and teach them new image digests.",
+    "patch": "Apply, check and merge unified diffs on a plain folder.",
+}
+
+
+class _LazyGroup(click.Group):
+    """A group whose commands are imported when they run: ``--version`` and ``--help`` cost no more than click."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"patchkit.cli.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="patchkit", message="%(prog)s %(version)s")
+def root() -> None:
+    """Patch Python packages inside container images, provably."""
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 1 refused or not proven, 2 wrong call or input, 3 out of reach."""
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        result: Any = root.main(args=arguments, prog_name="patchkit", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except click.Abort:
+        click.echo("patchkit: interrupted; nothing half-done was left behind", err=True)
+        sys.exit(130)
+    except PatchkitError as error:
+        if "--json" in arguments:
+            click.echo(json.dumps(error_document(error), indent=2, sort_keys=True))
+        show_error(error)
+        sys.exit(error.status)
+    sys.exit(result if isinstance(result, int) else 0)
+
+
+def error_document(error: PatchkitError) -> dict[str, object]:
+    """The ``--json`` form of an error: the common envelope with one finding."""
+    finding = {
+        "id": error.code,
+        "severity": "error",
+        "what": error.what,
+        "where": error.where,
+        "details": list(error.details),
+        "remedy": error.remedy,
+    }
+    return {
+        "schema": "patchkit.error",
+        "version": 1,
+        "image": {},
+        "files": [],
+        "copies": [],
+        "levels": [],
+        "findings": [finding],
+    }
+
+
+def show_error(error: PatchkitError) -> None:
+    """Tell a person what happened, where, and what to do next."""
+    from patchkit.cli.render import clean
+
+    click.echo(clean(f"error: {error}"), err=True)
+    for detail in error.details:
+        click.echo(clean(f"  {detail}"), err=True)
+    if error.remedy:
+        click.echo(clean(f"next: {error.remedy}"), err=True)
