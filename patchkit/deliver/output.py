@@ -1,0 +1,114 @@
+"""The output folder (``./.patchkit/`` unless told otherwise): overlay, receipt, content-addressed patched files.
+
+Every file is written under a temporary name, flushed and renamed, so a killed run leaves the old state or the new one.
+Folders are 0755 and files 0644 whatever the umask: the container's user must be able to read what is mounted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from patchkit.errors import Unreachable
+
+OVERLAY_NAME = "compose.patchkit.yaml"
+RECEIPT_NAME = "receipt.json"
+
+#: The modification time of a patched file that is mounted. It must differ from the original's, or Python runs the stale
+#: .pyc when the sizes are equal too (https://github.com/python/cpython/issues/121376), and must not follow the clock.
+#: Spread over a year by the content's hash, so that two patched versions of one file differ as well.
+_MTIME_BASE = 978_307_200
+_MTIME_SPAN = 365 * 24 * 3600
+
+
+def content_mtime(sha256: str) -> int:
+    """The deterministic mtime, in seconds, of a mounted file whose content has this hash (hex)."""
+    return _MTIME_BASE + int(sha256[:12], 16) % _MTIME_SPAN
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder and its missing parents, each 0755.
+
+    Raises:
+        patchkit.errors.Unreachable: ``output-not-writable``.
+    """
+    try:
+        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        for folder in missing:
+            folder.chmod(0o755)
+    except OSError as error:
+        raise _not_writable(path, error) from None
+
+
+def write_file(path: Path, data: bytes, *, mtime: int | None = None) -> None:
+    """Write the file whole or not at all, mode 0644.
+
+    Raises:
+        patchkit.errors.Unreachable: ``output-not-writable``; the old file is untouched and no temporary one is left.
+    """
+    temporary = None
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = Path(name)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)
+            os.fsync(file.fileno())
+        if mtime is not None:
+            os.utime(temporary, (mtime, mtime))
+        temporary.replace(path)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise _not_writable(path, error) from None
+
+
+def store_file(output: Path, name: str, data: bytes) -> Path:
+    """Put a patched file at ``files/<sha256>/<name>`` and return its absolute path.
+
+    A file that already lies there with these bytes is left alone: a container may have its inode mounted, and a file
+    mount keeps the inode (https://github.com/moby/moby/issues/15793).
+    """
+    sha256 = hashlib.sha256(data).hexdigest()
+    path = output.absolute() / "files" / sha256 / name
+    mtime = content_mtime(sha256)
+    make_folder(path.parent)
+    if not (path.is_file() and path.read_bytes() == data and _metadata(path) == (0o644, mtime)):
+        write_file(path, data, mtime=mtime)
+    return path
+
+
+@contextlib.contextmanager
+def locked(output: Path) -> Iterator[None]:
+    """Hold the output folder: of two runs at once the second waits, so overlay and receipt belong to one run."""
+    make_folder(output)
+    try:
+        handle = os.open(output / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise _not_writable(output, error) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _metadata(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_mode & 0o7777, int(status.st_mtime)
+
+
+def _not_writable(path: Path, error: OSError) -> Unreachable:
+    return Unreachable(
+        "output-not-writable",
+        f"cannot write: {error.strerror or error}",
+        where=str(path),
+        remedy="give another folder with --output DIR, or make room and run again",
+    )

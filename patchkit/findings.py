@@ -1,0 +1,40 @@
+"""A finding: one thing that is not as it should be, with its evidence and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``id`` is stable kebab-case (``decoy-mounted``), ``what`` one sentence, ``where`` a place (``file:line:col``, an
+    image, a container), ``evidence`` what was seen, ``remedy`` the next command or the thing to do."""
+
+    id: str
+    severity: Severity
+    what: str
+    where: str = ""
+    evidence: str = ""
+    remedy: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        """The finding as the ``findings`` list of every ``--json`` answer holds it."""
+        return {
+            "id": self.id,
+            "severity": self.severity,
+            "what": self.what,
+            "where": self.where,
+            "evidence": self.evidence,
+            "remedy": self.remedy,
+        }
+
+
+def worst(findings: Iterable[Finding]) -> Severity | None:
+    """The most severe of the findings, None where there is none."""
+    order: tuple[Severity, ...] = ("error", "warning", "note")
+    found = {finding.severity for finding in findings}
+    return next((severity for severity in order if severity in found), None)
