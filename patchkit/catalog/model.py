@@ -1,26 +1,63 @@
-"""The typed form of a manifest. One class a mapping of the YAML; field names are the YAML's keys."""
+"""The typed form of a manifest. One class a mapping of the YAML; field names are the YAML's keys.
+
+These classes are the one source of the schema: the loader, the JSON schema for editors and the reference in the docs
+are all drawn from their types, their ``Key`` texts and their ``Form`` patterns.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a key of the YAML means, in one sentence for people."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a string must be spelled: words for people and a pattern that the whole of it must match (the common part of
+    Python's and ECMA 262's regular expressions, since the JSON schema carries it too)."""
+
+    words: str
+    pattern: str
+
+
+Sha256 = Annotated[str, Form("sha256:<64 hex digits>", "sha256:[0-9a-f]{64}")]
+Slug = Annotated[str, Form("lower-case letters, digits and . _ + -", "[a-z0-9][a-z0-9._+-]*")]
+Relative = Annotated[
+    str,
+    Form(
+        "a relative path with / between its parts, none of them . or ..",
+        r"(?!\.\.?(/|$))[^/\\\x00]+(/(?!\.\.?(/|$))[^/\\\x00]+)*",
+    ),
+]
+Absolute = Annotated[str, Form("an absolute path with no . or .. part", r"(/(?!\.\.?(/|$))[^/\x00]+)+")]
+Platform = Annotated[str, Form("os/architecture[/variant]", "[a-z0-9]+/[a-z0-9_]+(/[a-z0-9]+)?")]
+Dotted = Annotated[str, Form("a dotted Python name", r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")]
+EnvName = Annotated[str, Form("the name of an environment variable", r"[A-Za-z_][A-Za-z0-9_]*")]
+Date = Annotated[str, Form("a date, YYYY-MM-DD", "[0-9]{4}-[0-9]{2}-[0-9]{2}")]
+Text = Annotated[str, Form("a text that is not empty", r"[\s\S]*\S[\s\S]*")]
 
 
 @dataclass(frozen=True, slots=True)
 class ImagePattern:
     """A shell pattern over ``name:tag`` (``vllm-xpu:*``, ``*/intel/vllm:*``); ``*`` crosses slashes."""
 
-    match: str
+    match: Annotated[Text, Key("Shell pattern over name:tag; * crosses slashes. `vllm-xpu:*`, `*/intel/vllm:*`.")]
 
 
 @dataclass(frozen=True, slots=True)
 class KnownDigest:
     """One image digest that somebody has looked at: which package version it holds, and when it was seen (ISO date)."""
 
-    version: str
-    seen: str = ""
+    version: Annotated[Text, Key("The package's version inside this image.")]
+    seen: Annotated[Date, Key("When somebody looked at it.")] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +65,12 @@ class Assert:
     """A Python snippet that proves a patch at run time: run after ``import module`` in a fresh process under the
     launch; fails by raising. ``before`` runs before the import. ``needs`` declares what it needs."""
 
-    module: str
-    code: str
-    before: str = ""
-    needs: tuple[Literal["torch", "gpu"], ...] = ()
+    module: Annotated[Dotted, Key("The module that is imported.")]
+    code: Annotated[Text, Key("Python that runs after the import; it fails by raising.")]
+    before: Annotated[str, Key("Python that runs before the import.")] = ""
+    needs: Annotated[
+        tuple[Literal["torch", "gpu"], ...], Key("What it needs beyond Python; where that is absent it is blocked.")
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +78,10 @@ class DropWhen:
     """Machine-checked condition under which a patch is no longer needed. Exactly one is set: ``post`` (path -> sha256
     of a file as fixed upstream), or ``syntax``: a condition on a file's syntax tree."""
 
-    post: Mapping[str, str] = field(default_factory=dict)
-    syntax: SyntaxCondition | None = None
+    post: Annotated[
+        Mapping[Relative, Sha256], Key("Path to the hash of the file as fixed upstream; all must hold.")
+    ] = field(default_factory=dict)
+    syntax: Annotated[SyntaxCondition | None, Key("A condition on a file's syntax tree.")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +89,12 @@ class SyntaxCondition:
     """Holds when function ``function`` (dotted for methods) in ``path`` calls none of ``calls_no`` (dotted names as
     written, matched on their last part too), or when the module has ``future`` imported from ``__future__``."""
 
-    path: str
-    function: str = ""
-    calls_no: tuple[str, ...] = ()
-    future: str = ""
+    path: Annotated[Relative, Key("The file, relative to site-packages.")]
+    function: Annotated[str, Key("The function to look into; dotted for a method (`Class.method`).")] = ""
+    calls_no: Annotated[
+        tuple[Dotted, ...], Key("Holds when the function mentions none of these names; compared on their last part.")
+    ] = ()
+    future: Annotated[str, Key("Holds when the module imports this name from `__future__`.")] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,43 +103,56 @@ class PatchEntry:
     post-image. ``versions`` narrows the manifest's range, ``platforms`` lists ``linux/amd64`` and such (empty: all).
     ``fuzz`` above 0 is allowed only with ``post`` pinned. Entries that share an ``id`` are variants of one patch."""
 
-    id: str
-    file: str
-    pre: Mapping[str, str] = field(default_factory=dict)
-    post: Mapping[str, str] = field(default_factory=dict)
-    versions: str = ""
-    platforms: tuple[str, ...] = ()
-    fuzz: int = 0
-    upstream: str = ""
-    drop_when: DropWhen | None = None
-    asserts: tuple[Assert, ...] = ()
+    id: Annotated[Slug, Key("The patch's name. Entries that share one are variants of the same patch.")]
+    file: Annotated[Relative, Key("The diff, relative to the catalog's folder.")]
+    pre: Annotated[
+        Mapping[Relative, Sha256], Key("Path to the hash of the file before the patch, for each target.")
+    ] = field(default_factory=dict)
+    post: Annotated[
+        Mapping[Relative, Sha256], Key("Path to the hash of the file after the patch, for each target.")
+    ] = field(default_factory=dict)
+    versions: Annotated[str, Key("PEP 440 range that narrows the manifest's, for this entry.")] = ""
+    platforms: Annotated[tuple[Platform, ...], Key("Platforms that it is for (`linux/amd64`); empty: all.")] = ()
+    fuzz: Annotated[int, Key("Context lines that may be dropped, 0 to 2; above 0 only with every `post` pinned.")] = 0
+    upstream: Annotated[str, Key("Where upstream has or discusses it: the address of an issue or pull request.")] = ""
+    drop_when: Annotated[
+        DropWhen | None, Key("Machine-checked condition under which the patch is no longer needed.")
+    ] = None
+    asserts: Annotated[tuple[Assert, ...], Key("Snippets that prove the patch at run time.")] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedEnv:
     """An environment setting of the image or service under which the series must not be used, and why."""
 
-    name: str
-    values: tuple[str, ...]
-    why: str
+    name: Annotated[EnvName, Key("The environment variable.")]
+    values: Annotated[tuple[str, ...], Key("Its values under which the series must not be used; empty: any.")]
+    why: Annotated[Text, Key("The reason, told to the person.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One image family, its package, and the ordered series of patches."""
+    """One image family, its package, and the ordered series of patches. ``path`` is the file that it was read from."""
 
     path: Path
-    name: str
-    package: str
-    versions: str
-    images: tuple[ImagePattern, ...]
-    patches: tuple[PatchEntry, ...]
-    digests: Mapping[str, KnownDigest] = field(default_factory=dict)
-    service: str = ""
-    decoys: tuple[str, ...] = ()
-    platforms: tuple[str, ...] = ()
-    strict: bool = False
-    refused_env: tuple[RefusedEnv, ...] = ()
+    name: Annotated[Slug, Key("The manifest's name, as `--manifest` takes it; one of its kind in a catalog.")]
+    package: Annotated[Dotted, Key("The package as Python imports it.")]
+    versions: Annotated[str, Key("PEP 440 range that the series was made for. It advises; the bytes decide.")]
+    images: Annotated[tuple[ImagePattern, ...], Key("Images that this manifest is for.")]
+    patches: Annotated[tuple[PatchEntry, ...], Key("The patches, in the order in which they apply.")]
+    distribution: Annotated[str, Key("The name on the package index, where it is not the package's.")] = ""
+    digests: Annotated[Mapping[Sha256, KnownDigest], Key("Image digests that somebody has looked at.")] = field(
+        default_factory=dict
+    )
+    service: Annotated[str, Key("The compose service that the overlay is for when nothing else tells.")] = ""
+    decoys: Annotated[
+        tuple[Absolute, ...], Key("Folders in the image where copies of the package lie that do not serve.")
+    ] = ()
+    platforms: Annotated[tuple[Platform, ...], Key("Platforms that the series is for; empty: all.")] = ()
+    strict: Annotated[bool, Key("Refuse pre-images that are not listed.")] = False
+    refused_env: Annotated[
+        tuple[RefusedEnv, ...], Key("Environment settings under which the series must not be used.")
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
