@@ -170,6 +170,19 @@ class Derived:
     existed: bool = False
 
 
+class Runnable(Protocol):
+    """What a proof needs of its target: files to read and, where possible, a place to run in. An image is one, and so
+    is a running container."""
+
+    @property
+    def fs(self) -> Filesystem: ...
+
+    @property
+    def can_run(self) -> bool: ...
+
+    def run(self, run: Run) -> RunResult: ...
+
+
 class Image(Protocol):
     """One image of one platform at one place. Context manager: leaving it frees what reading it took."""
 

@@ -1,0 +1,1 @@
+"""What is checked after a delivery, level by level."""
