@@ -233,3 +233,15 @@ class Image(Protocol):
     def __enter__(self) -> Image: ...
 
     def __exit__(self, *exc: object) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedIndex:
+    """The platforms of one index as derived together, in the order of the images given (None: left as it was).
+    ``index`` is the new index's digest (None: there is no index), ``dropped`` the digests of attestations that were
+    true of replaced manifests only."""
+
+    reference: Reference
+    images: tuple[Derived | None, ...]
+    index: str | None = None
+    dropped: tuple[str, ...] = ()
