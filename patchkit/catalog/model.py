@@ -29,6 +29,7 @@ class Form:
 
 
 Sha256 = Annotated[str, Form("sha256:<64 hex digits>", "sha256:[0-9a-f]{64}")]
+FileHash = Annotated[str, Form("sha256:<64 hex digits>, or absent for no file", "sha256:[0-9a-f]{64}|absent")]
 Slug = Annotated[str, Form("lower-case letters, digits and . _ + -", "[a-z0-9][a-z0-9._+-]*")]
 Relative = Annotated[
     str,
@@ -100,16 +101,17 @@ class SyntaxCondition:
 @dataclass(frozen=True, slots=True)
 class PatchEntry:
     """One patch of the series. ``pre`` and ``post`` map package-relative paths to ``sha256:<hex>`` of pre- and
-    post-image. ``versions`` narrows the manifest's range, ``platforms`` lists ``linux/amd64`` and such (empty: all).
-    ``fuzz`` above 0 is allowed only with ``post`` pinned. Entries that share an ``id`` are variants of one patch."""
+    post-image (``absent`` where the patch creates or removes the file). ``versions`` narrows the manifest's range,
+    ``platforms`` lists ``linux/amd64`` and such (empty: all). ``fuzz`` above 0 is allowed only with ``post`` pinned.
+    Entries that share an ``id`` are variants of one patch."""
 
     id: Annotated[Slug, Key("The patch's name. Entries that share one are variants of the same patch.")]
     file: Annotated[Relative, Key("The diff, relative to the catalog's folder.")]
     pre: Annotated[
-        Mapping[Relative, Sha256], Key("Path to the hash of the file before the patch, for each target.")
+        Mapping[Relative, FileHash], Key("Path to the hash of the file before the patch, for each target.")
     ] = field(default_factory=dict)
     post: Annotated[
-        Mapping[Relative, Sha256], Key("Path to the hash of the file after the patch, for each target.")
+        Mapping[Relative, FileHash], Key("Path to the hash of the file after the patch, for each target.")
     ] = field(default_factory=dict)
     versions: Annotated[str, Key("PEP 440 range that narrows the manifest's, for this entry.")] = ""
     platforms: Annotated[tuple[Platform, ...], Key("Platforms that it is for (`linux/amd64`); empty: all.")] = ()
