@@ -9,9 +9,9 @@ from patchkit.images.model import Filesystem
 
 @dataclass(frozen=True, slots=True)
 class Dist:
-    """One installed distribution. ``path`` is its dist-info (or egg-info) folder, ``name`` and ``version`` come from its
-    METADATA, ``record`` is RECORD's path or empty, ``editable`` the source folder that ``direct_url.json`` names for an
-    editable install, else empty."""
+    """One installed distribution. ``path`` is its dist-info (or egg-info) folder, ``name`` and ``version`` come from
+    its METADATA, ``record`` is RECORD's path or empty, ``editable`` the source folder that ``direct_url.json`` names
+    for an editable install, else empty."""
 
     path: str
     name: str

@@ -1,0 +1,545 @@
+"""Just enough of the POSIX shell to read start scripts: split into simple commands, never run.
+
+What cannot be read for certain (a condition, a command substitution) is kept apart rather than guessed: a command says
+how many conditions stand around it, and an expansion whose value only running would tell is None.
+
+Source of the grammar: POSIX.1-2017, Shell Command Language; and from bash ``[[``, ``((``, ``function``, ``$'..'``.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BRACED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9]+)(?:(:?[-=+?])(.*))?", re.DOTALL)
+_OPENERS = {"if": "fi", "while": "done", "until": "done", "{": "}"}
+_OPERATORS = (";;&", ";;", ";&", "&&", "||", "|&", ";", "&", "|", "(", ")", "\n")
+_MAX_DEPTH = 50
+
+
+class NotPlain(Exception):  # noqa: N818 - the sentence it makes is the point
+    """The script cannot be followed by reading; the text says why, with the line."""
+
+    def __init__(self, why: str, line: int) -> None:
+        super().__init__(f"line {line}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a word. ``kind`` is ``text``; ``var`` (``value`` its name, ``how`` and ``other`` the ``:-`` and
+    default of ``${x:-default}``); ``args`` (``$@``, ``$*``); ``command`` (``value`` the text of a command
+    substitution); or ``opaque``: an expansion that reading does not tell."""
+
+    kind: str
+    value: str = ""
+    quoted: bool = False
+    how: str = ""
+    other: tuple[Part, ...] = ()
+
+
+Word = tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One simple command. ``joined`` is the operator before it, ``depth`` how many conditions, loops or groups stand
+    around it, ``function`` the function in whose body it stands."""
+
+    line: int
+    words: tuple[Word, ...]
+    joined: str
+    depth: int
+    function: str = ""
+
+    @property
+    def name(self) -> str:
+        """The command's name where it is plain text, else empty."""
+        return plain(self.words[0]) or ""
+
+
+def plain(word: Word) -> str | None:
+    """The word's text when no expansion stands in it, else None."""
+    return "".join(part.value for part in word) if all(part.kind == "text" for part in word) else None
+
+
+def keyword(word: Word) -> str:
+    """The word's text when it is one unquoted piece (a reserved word must be), else empty."""
+    return word[0].value if len(word) == 1 and word[0].kind == "text" and not word[0].quoted else ""
+
+
+class _Reader:
+    """Splits text into words and operators."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.line = 1
+        self.heredocs: list[tuple[str, bool]] = []
+
+    def fail(self, why: str) -> NotPlain:
+        return NotPlain(why, self.line)
+
+    def peek(self, text: str) -> bool:
+        return self.text.startswith(text, self.at)
+
+    def skip_blanks(self) -> None:
+        while self.at < len(self.text):
+            if self.peek("\\\n"):
+                self.at += 2
+                self.line += 1
+            elif self.text[self.at] in " \t\r":
+                self.at += 1
+            elif self.text[self.at] == "#":
+                end = self.text.find("\n", self.at)
+                self.at = len(self.text) if end < 0 else end
+            else:
+                return
+
+    def token(self) -> Word | str | None:
+        """A word, an operator's text, or None at the end."""
+        while True:
+            self.skip_blanks()
+            if self.at >= len(self.text):
+                return None
+            if self.redirection():
+                continue
+            for operator in _OPERATORS:
+                if self.peek(operator):
+                    self.at += len(operator)
+                    if operator == "\n":
+                        self.line += 1
+                        self.skip_heredocs()
+                    return operator
+            word = self.word()
+            # The digit of `2>file` belongs to the redirection.
+            if keyword(word).isdigit() and self.at < len(self.text) and self.text[self.at] in "<>":
+                continue
+            return word
+
+    def redirection(self) -> bool:
+        match = re.compile(r"&>>?|<<<|<<-?|>>|>\||[<>]&|[<>]").match(self.text, self.at)
+        if not match or (match.group() in "<>" and self.text.startswith("(", match.end())):
+            return self.process_substitution()
+        self.at = match.end()
+        self.skip_blanks()
+        if self.process_substitution():
+            return True
+        target = self.word()
+        if match.group() in ("<<", "<<-"):
+            self.heredocs.append(("".join(part.value for part in target), match.group() == "<<-"))
+        return True
+
+    def process_substitution(self) -> bool:
+        if self.peek("<(") or self.peek(">("):
+            self.at += 2
+            self.balanced("(", ")")
+            return True
+        return False
+
+    def skip_heredocs(self) -> None:
+        for end, tabs in self.heredocs:
+            while self.at < len(self.text):
+                stop = self.text.find("\n", self.at)
+                stop = len(self.text) if stop < 0 else stop
+                found = self.text[self.at : stop]
+                self.at = stop + 1
+                self.line += 1
+                if (found.lstrip("\t") if tabs else found) == end:
+                    break
+        self.heredocs.clear()
+
+    def word(self) -> Word:
+        parts: list[Part] = []
+        start = self.at
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if char in " \t\r\n;&|()<>":
+                break
+            if char == "\\":
+                if self.text[self.at + 1 : self.at + 2] == "\n":
+                    self.line += 1
+                else:
+                    parts.append(Part("text", self.text[self.at + 1 : self.at + 2], quoted=True))
+                self.at += 2
+            elif char == "'":
+                parts.append(Part("text", self.until("'"), quoted=True))
+            elif char == '"':
+                parts.extend(self.double_quoted())
+            elif char in "$`":
+                parts.append(self.dollar(quoted=False))
+            else:
+                end = self.at + 1
+                while end < len(self.text) and self.text[end] not in " \t\r\n;&|()<>\\'\"$`":
+                    end += 1
+                parts.append(Part("text", self.text[self.at : end]))
+                self.at = end
+        if self.at == start:
+            raise self.fail(f"`{self.text[start : start + 1]}` where a word is needed")
+        return tuple(parts)
+
+    def until(self, quote: str) -> str:
+        end = self.text.find(quote, self.at + 1)
+        if end < 0:
+            raise self.fail("a quote that never ends")
+        found = self.text[self.at + 1 : end]
+        self.line += found.count("\n")
+        self.at = end + 1
+        return found
+
+    def double_quoted(self) -> list[Part]:
+        self.at += 1
+        parts: list[Part] = [Part("text", "", quoted=True)]
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if char == '"':
+                self.at += 1
+                return parts
+            if char in "$`":
+                parts.append(self.dollar(quoted=True))
+                continue
+            if char == "\\" and self.text[self.at + 1 : self.at + 2] in tuple('$`"\\\n'):
+                self.at += 1
+                char = self.text[self.at]
+                if char == "\n":
+                    char = ""
+                    self.line += 1
+            elif char == "\n":
+                self.line += 1
+            parts.append(Part("text", char, quoted=True))
+            self.at += 1
+        raise self.fail("a quote that never ends")
+
+    def dollar(self, quoted: bool) -> Part:
+        if self.peek("`"):
+            return Part("command", self.until("`"), quoted)
+        self.at += 1
+        if self.peek("(("):
+            self.at += 2
+            self.balanced("(", ")")
+            self.at += 1
+            return Part("opaque", "$((...))", quoted)
+        if self.peek("("):
+            self.at += 1
+            return Part("command", self.balanced("(", ")"), quoted)
+        if self.peek("{"):
+            self.at += 1
+            return self.braced(self.balanced("{", "}"), quoted)
+        if self.peek("'") and not quoted:
+            found = self.until("'")
+            return Part("opaque" if "\\" in found else "text", found, quoted=True)
+        if self.peek('"') and not quoted:
+            return Part("text", "", quoted=True)
+        char = self.text[self.at : self.at + 1]
+        name = _NAME.match(self.text, self.at)
+        if name:
+            self.at = name.end()
+            return Part("var", name.group(), quoted)
+        if char in tuple("@*"):
+            self.at += 1
+            return Part("args", char, quoted)
+        if char.isdigit():
+            self.at += 1
+            return Part("var", char, quoted)
+        if char in tuple("#?$!-"):
+            self.at += 1
+            return Part("opaque", f"${char}", quoted)
+        return Part("text", "$", quoted)
+
+    def braced(self, inner: str, quoted: bool) -> Part:
+        if inner in ("@", "*"):
+            return Part("args", inner, quoted)
+        match = _BRACED.fullmatch(inner)
+        if not match:
+            return Part("opaque", f"${{{inner}}}", quoted)
+        name, how, other = match.groups()
+        if how is None:
+            return Part("var", name, quoted)
+        reader = _Reader(f'"{other}"' if quoted else other)
+        words: list[Part] = []
+        while reader.at < len(reader.text):
+            if reader.text[reader.at] in " \t\n;&|()<>":
+                words.append(Part("text", reader.text[reader.at]))
+                reader.at += 1
+            else:
+                words.extend(reader.word())
+        return Part("var", name, quoted, how, tuple(words))
+
+    def balanced(self, opening: str, closing: str) -> str:
+        """The text up to the closing bracket that matches, which is passed."""
+        start, depth = self.at, 1
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if char == "\\":
+                self.at += 1
+            elif char == "'":
+                self.until("'")
+                continue
+            elif char == "\n":
+                self.line += 1
+            elif char == opening:
+                depth += 1
+            elif char == closing:
+                depth -= 1
+                if not depth:
+                    self.at += 1
+                    return self.text[start : self.at - 1]
+            self.at += 1
+        raise self.fail(f"`{opening}` that never ends")
+
+    def past(self, end: str) -> None:
+        found = self.text.find(end, self.at)
+        if found < 0:
+            raise self.fail(f"no `{end}`")
+        self.line += self.text.count("\n", self.at, found)
+        self.at = found + len(end)
+
+
+def steps(text: str) -> Iterator[Step]:
+    """The simple commands of a script, in order and one at a time: what stands behind an ``exec`` is never looked at,
+    because in the scripts of pip and uv that is Python.
+
+    Raises:
+        NotPlain: from the iterator, where the text is no shell that this reader knows.
+    """
+    reader = _Reader(text)
+    stack: list[str] = []
+    functions: list[tuple[str, int]] = []
+    pending = ""
+    words: list[Word] = []
+    joined, line = ";", 1
+
+    def step() -> Iterator[Step]:
+        if words:
+            yield Step(line, tuple(words), joined, len(stack), functions[-1][0] if functions else "")
+            words.clear()
+
+    def pop(kind: str) -> None:
+        if not stack or stack.pop() != kind:
+            raise reader.fail(f"`{kind}` where none is open")
+        if functions and functions[-1][1] == len(stack):
+            functions.pop()
+
+    def push(kind: str) -> None:
+        nonlocal pending
+        if len(stack) >= _MAX_DEPTH:
+            raise reader.fail("nested too deep")
+        if pending:
+            functions.append((pending, len(stack)))
+            pending = ""
+        stack.append(kind)
+
+    while True:
+        piece = reader.token()
+        if piece is None:
+            yield from step()
+            if stack:
+                raise reader.fail(f"`{stack[-1]}` is missing at the end")
+            return
+        if isinstance(piece, str):
+            in_pattern = bool(stack) and stack[-1] == "esac" and joined.startswith(";;")
+            if piece == "(" and in_pattern:
+                continue
+            if piece == "(" and len(words) == 1 and re.match(r"[ \t]*\)", reader.text[reader.at :]):
+                pending = plain(words[0]) or "?"
+                words.clear()
+                reader.past(")")
+            elif piece == "(" and not words:
+                push(")")
+            elif piece == ")" and stack and stack[-1] == "esac":
+                words.clear()
+                joined = ";"
+            elif piece == ")":
+                yield from step()
+                pop(")")
+            elif piece == "(":
+                raise reader.fail("a bracket that cannot be read")
+            else:
+                ended = bool(words)
+                if in_pattern and piece == "|":
+                    words.clear()
+                    continue
+                yield from step()
+                # A line break with no command before it ends nothing: `a &&` goes on in the next line.
+                if piece != "\n" or ended:
+                    joined = "|" if piece == "|&" else piece
+            continue
+        if not words:
+            line = reader.line
+            name = keyword(piece)
+            if name in _OPENERS:
+                push(_OPENERS[name])
+                joined = ";"
+                continue
+            if name in ("then", "do", "else", "elif"):
+                joined = ";"
+                continue
+            if name in ("fi", "done", "esac", "}"):
+                pop(name)
+                continue
+            if name in ("!", "time"):
+                continue
+            if name in ("for", "select", "case"):
+                push("esac" if name == "case" else "done")
+                _head(reader, name)
+                joined = ";;" if name == "case" else ";"
+                continue
+            if name == "function":
+                following = reader.token()
+                pending = "?" if following is None or isinstance(following, str) else plain(following) or "?"
+                if re.match(r"[ \t]*\([ \t]*\)", reader.text[reader.at :]):
+                    reader.past(")")
+                continue
+            if name == "[[":
+                reader.past("]]")
+        words.append(piece)
+
+
+def _head(reader: _Reader, name: str) -> None:
+    """Pass what stands between ``for`` and its ``;``, or between ``case`` and its ``in``."""
+    while True:
+        piece = reader.token()
+        if piece is None:
+            raise reader.fail(f"`{name}` that never ends")
+        if isinstance(piece, str):
+            if name != "case" and piece in (";", "\n"):
+                return
+        elif name == "case" and keyword(piece) == "in":
+            return
+
+
+@dataclass
+class Values:
+    """What a script's expansions are looked up in. A variable that is None has a value that only running would tell;
+    ``args`` None likewise."""
+
+    variables: dict[str, str | None]
+    args: Sequence[str | None] | None
+    zero: str
+    cwd: str | None
+    realpath: Callable[[str], str]
+
+    def expand(self, word: Word) -> list[str | None]:
+        """The fields that the word becomes; None for a field that only running would tell."""
+        fields: list[str | None] = [""]
+        started = False
+        for index, part in enumerate(word):
+            if part.kind == "args":
+                if self.args is None or (not part.quoted and None in self.args):
+                    fields[-1] = None
+                    started = True
+                elif self.args:
+                    first, *more = self.args
+                    fields[-1] = _join(fields[-1], first)
+                    fields.extend(more)
+                    started = True
+                continue
+            value = self._value(part)
+            if part.kind == "text" and not part.quoted and value is not None:
+                if index == 0 and (value == "~" or value.startswith("~/")):
+                    home = self.variables.get("HOME")
+                    value = None if home is None else home + value[1:]
+                elif any(char in value for char in "*?["):
+                    value = None
+            if part.kind == "text" or part.quoted or value is None:
+                fields[-1] = _join(fields[-1], value)
+                started = True
+                continue
+            pieces = value.split()
+            if pieces:
+                fields[-1] = _join(fields[-1], pieces[0])
+                fields.extend(pieces[1:])
+                started = True
+        return fields if started or len(fields) > 1 else []
+
+    def one(self, word: Word) -> str | None:
+        """The word as one string, as in an assignment: no splitting into fields."""
+        values = [self._value(part) for part in word if part.kind != "args"]
+        if len(values) != len(word) or None in values:
+            return None
+        return "".join(value for value in values if value is not None)
+
+    def _value(self, part: Part) -> str | None:
+        if part.kind == "text":
+            return part.value
+        if part.kind == "command":
+            return self._command(part.value)
+        if part.kind != "var":
+            return None
+        found: str | None
+        if part.value == "0":
+            found = self.zero
+        elif part.value.isdigit():
+            if self.args is None:
+                return None
+            number = int(part.value)
+            found = self.args[number - 1] if number <= len(self.args) else ""
+        else:
+            found = self.variables.get(part.value, "")
+            if part.value not in self.variables and not part.how:
+                return ""
+        if not part.how or found is None:
+            return found
+        known = bool(found) if part.how.startswith(":") else (part.value in self.variables or bool(found))
+        if part.how.endswith("+"):
+            return self.one(part.other) if known else ""
+        if part.how.endswith("?"):
+            return found if known else None
+        return found if known else self.one(part.other)
+
+    def _command(self, text: str) -> str | None:
+        """The few command substitutions that tell where a script lies; None for any other."""
+        try:
+            found = list(steps(text))
+        except NotPlain:
+            return None
+        where = self.cwd
+        if len(found) == 2 and found[0].name in ("cd", "CDPATH=") and found[1].joined in ("&&", ";"):
+            fields = [field for word in found[0].words for field in self.expand(word)]
+            fields = [field for field in fields if field not in ("CDPATH=", "cd", "--", "-P")]
+            if len(fields) != 1 or fields[0] is None or where is None:
+                return None
+            where = posixpath.normpath(posixpath.join(where, fields[0]))
+            found = found[1:]
+        if len(found) != 1 or found[0].depth:
+            return None
+        fields = [field for word in found[0].words for field in self.expand(word)]
+        if None in fields or where is None:
+            return None
+        command, *arguments = [field for field in fields if field is not None]
+        arguments = [argument for argument in arguments if argument != "--"]
+        if command == "pwd" and arguments in ([], ["-P"]):
+            return where
+        if command == "echo" and len(arguments) == 1 and arguments[0] == self.variables.get("PWD"):
+            return where
+        if command == "dirname" and len(arguments) == 1:
+            return posixpath.dirname(arguments[0]) or "."
+        if command in ("realpath", "readlink") and arguments and arguments[0] in ("-f", "-e", "-m"):
+            arguments = arguments[1:]
+        elif command == "readlink":
+            return None
+        if command in ("realpath", "readlink") and len(arguments) == 1:
+            return self.realpath(posixpath.join(where, arguments[0]))
+        return None
+
+
+def _join(left: str | None, right: str | None) -> str | None:
+    return None if left is None or right is None else left + right
+
+
+def assignment(word: Word) -> tuple[str, Word] | None:
+    """The name and the value of ``NAME=value``; None where the word is no assignment."""
+    if not word or word[0].kind != "text" or word[0].quoted:
+        return None
+    match = re.match(r"([A-Za-z_][A-Za-z0-9_]*)=", word[0].value)
+    if not match:
+        return None
+    rest = Part("text", word[0].value[match.end() :])
+    return match.group(1), (rest, *word[1:])
+
+
+def environment(values: Mapping[str, str | None]) -> dict[str, str]:
+    """The variables whose values are known."""
+    return {name: value for name, value in values.items() if value is not None}
