@@ -1,0 +1,59 @@
+"""Delivery by bind mounts: content-addressed patched files on the host, shown at their real paths in the container."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from patchkit.deliver.output import content_mtime, store_file
+from patchkit.errors import Refused
+from patchkit.images.model import Mount
+from patchkit.plan import Plan, PlannedFile
+from patchkit.site.pycache import source_of
+
+_PYC_HEADER = struct.Struct("<4sIII")
+_UNCHECKED_HASH = 0b01  # PEP 552: a hash-based pyc whose check_source bit (0b10) is off
+
+
+def write_mounts(plan: Plan, output: Path) -> tuple[Mount, ...]:
+    """Write the patched files under ``output`` and return what must be mounted, ordered by target.
+
+    A compiled file that Python would run instead of the mounted source is covered with an empty file, which Python
+    recompiles; a tmpfs over ``__pycache__`` would hide the other modules' compiled files as well.
+
+    Raises:
+        patchkit.errors.Refused: ``removal-by-mount``, the series removes a file and a mount cannot.
+        patchkit.errors.Unreachable: ``output-not-writable``.
+    """
+    removed = [file.image_path for file in plan.changed if file.data is None]
+    if removed:
+        raise Refused(
+            "removal-by-mount",
+            "the patches remove a file, which a mount cannot do",
+            where=removed[0],
+            remedy="deliver a derived image: --mode image",
+        )
+    mounts = []
+    for file in plan.changed:
+        assert file.data is not None
+        mounts.append(Mount(str(store_file(output, _name(file.image_path), file.data)), file.image_path))
+        for pyc, header in sorted(plan.site.pycs.items()):
+            if source_of(pyc) == file.image_path and _would_run(header, file):
+                mounts.append(Mount(str(store_file(output, _name(pyc), b"")), pyc))
+    return tuple(sorted(mounts, key=lambda mount: mount.target))
+
+
+def _would_run(header: bytes, file: PlannedFile) -> bool:
+    """Whether Python would take this compiled file for the mounted source (PEP 552: flags, then mtime and size)."""
+    if len(header) < _PYC_HEADER.size or file.data is None:
+        return False
+    flags: int
+    _, flags, mtime, size = _PYC_HEADER.unpack(header[: _PYC_HEADER.size])
+    if flags & 0b01:
+        return flags == _UNCHECKED_HASH
+    expected = content_mtime(file.post.removeprefix("sha256:"))
+    return bool((mtime, size) == (expected & 0xFFFFFFFF, len(file.data) & 0xFFFFFFFF))
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
