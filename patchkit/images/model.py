@@ -214,6 +214,14 @@ class Image(Protocol):
         """The derived image's name when the person gives none: ``<name>:<tag>-patchkit``, or ``patchkit-<12 hex>``
         where there is no tag."""
 
+    def named(self, tag: str) -> Reference:
+        """A reference of this transport from what the person gave with ``--tag`` (a full name, or a REF in the same
+        layout).
+
+        Raises:
+            patchkit.errors.BadInput: ``bad-reference``.
+        """
+
     def derive(
         self, derivation: Derivation, target: Reference, *, force: bool = False, in_place: bool = False
     ) -> Derived:
