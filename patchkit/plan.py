@@ -74,9 +74,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """One file of the package as it must be after delivery. ``data`` is None where the series removes the file;
-    ``before`` is the file's entry in the image, None for a new file. ``pre`` and ``post`` are ``sha256:<hex>`` or
-    ``absent``; ``mode`` holds the permission bits it must have; ``lines`` are the numbers (1-based) of the lines that the series puts there."""
+    """One file of the package as it must be after delivery.
+
+    ``data`` is None where the series removes the file; ``before`` is the file's entry in the image, None for a new one.
+    ``pre`` and ``post`` are ``sha256:<hex>`` or ``absent``; ``mode`` holds the permission bits it must have; ``lines``
+    are the numbers (1-based) of the lines that the series puts there.
+    """
 
     path: str
     image_path: str

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import posixpath
+from collections.abc import Mapping
+from typing import Any
 
+from patchkit.deliver.receipt import Receipt, ReceiptFile, ReceiptPatch, files_of
+from patchkit.errors import Refused
 from patchkit.images import paths
-from patchkit.images.model import Change, Derivation, Filesystem
-from patchkit.plan import Plan, PlannedFile
+from patchkit.images.model import Change, Derivation, Filesystem, Identity, Image
+from patchkit.plan import Plan, PlannedFile, fingerprint_of
 from patchkit.site.model import Site
 from patchkit.site.pycache import source_of
 
@@ -20,6 +25,7 @@ LABEL_ORIGIN_DIGEST = LABEL + "origin.digest"
 
 #: The receipt's name inside the package's dist-info folder.
 LAYER_RECEIPT = "patchkit.json"
+_SCHEMA = "patchkit.layer"
 
 
 def derivation_of(plan: Plan, fs: Filesystem, *, entrypoint: tuple[str, ...] | None = None) -> Derivation:
@@ -58,14 +64,80 @@ def layer_receipt_path(site: Site) -> str:
 def layer_receipt(plan: Plan) -> bytes:
     """The receipt inside the layer: only what is the same in every transport."""
     content = {
-        "schema": "patchkit.layer",
+        "schema": _SCHEMA,
         "version": 1,
+        "manifest": plan.match.manifest.name,
         "package": plan.match.manifest.package,
+        "package_version": plan.site.version,
         "patches": [{"id": patch.entry.id, "sha256": patch.sha256} for patch in plan.patches],
-        "files": [{"path": file.path, "pre": file.pre, "post": file.post} for file in plan.files],
+        "files": [_without_place(file) for file in files_of(plan, owned=True)],
         "fingerprint": plan.fingerprint,
     }
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
+
+
+def receipt_in(image: Image) -> Receipt | None:
+    """The receipt that lies in a derived image, None where the image carries no label of ours.
+
+    Raises:
+        patchkit.errors.Refused: ``receipt-unreadable``, the label names a receipt that is not there, is no receipt, or
+            does not fit the label's fingerprint.
+    """
+    config = json.loads(image.config)
+    labels = (config.get("config") or {}).get("Labels") or {}
+    if LABEL_FINGERPRINT not in labels:
+        return None
+    place = str(labels.get(LABEL_RECEIPT, ""))
+    data = paths.read(image.fs, place) if place.startswith("/") else None
+    try:
+        if data is None:
+            raise ValueError("it is not there")
+        receipt = _from_layer(json.loads(data), image, labels, posixpath.dirname(posixpath.dirname(place)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Refused(
+            "receipt-unreadable",
+            f"the image is labelled as patched, and its receipt cannot be used: {error}",
+            where=f"{image.reference} {place}".rstrip(),
+            remedy="deliver again from the origin: patchkit apply --image "
+            + str(labels.get(LABEL_ORIGIN_NAME, "IMAGE")),
+        ) from None
+    return receipt
+
+
+def _from_layer(content: Mapping[str, Any], image: Image, labels: Mapping[str, str], base: str) -> Receipt:
+    if content["schema"] != _SCHEMA or content["version"] != 1:
+        raise ValueError(f"schema {content['schema']!r} version {content['version']!r}")
+    files = tuple(
+        ReceiptFile(image_path=posixpath.join(base, file["path"]), **{**file, "lines": tuple(file["lines"])})
+        for file in content["files"]
+    )
+    fingerprint = fingerprint_of({file.path: file.post for file in files})
+    if not fingerprint == content["fingerprint"] == labels[LABEL_FINGERPRINT]:
+        raise ValueError("its files do not add up to the fingerprint of the label")
+    origin = Identity(str(labels.get(LABEL_ORIGIN_DIGEST, "")), image.identity.diff_ids[:-1], image.identity.platform)
+    return Receipt(
+        kind="image",
+        origin=f"{labels.get(LABEL_ORIGIN_KIND, '')}:{labels.get(LABEL_ORIGIN_NAME, '')}",
+        origin_identity=origin,
+        delivered=str(image.reference),
+        delivered_identity=image.identity,
+        manifest=content["manifest"],
+        package=content["package"],
+        version=content["package_version"],
+        copy=posixpath.join(base, content["package"]),
+        launch=None,
+        launch_given="",
+        patches=tuple(ReceiptPatch(**patch) for patch in content["patches"]),
+        files=files,
+        fingerprint=fingerprint,
+    )
+
+
+def _without_place(file: ReceiptFile) -> dict[str, Any]:
+    """The file as the layer's receipt holds it: where the package lies differs from image to image."""
+    content = dataclasses.asdict(file)
+    del content["image_path"]
+    return content
 
 
 def _change(file: PlannedFile, fs: Filesystem) -> Change:

@@ -1,0 +1,489 @@
+"""The way of the data: catalog and image, match, facts, plan, delivery, proof, receipt.
+
+    import patchkit
+
+    plan = patchkit.api.status("vllm-xpu:nightly")
+    done = patchkit.api.apply("vllm-xpu:nightly", delivery=patchkit.api.Delivery(mode="image"))
+
+Everything that the command line does goes through these functions. They raise ``patchkit.errors`` and never print.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from patchkit.catalog.load import load_catalog
+from patchkit.catalog.match import match
+from patchkit.catalog.model import Assert
+from patchkit.deliver import bind, output
+from patchkit.deliver import image as image_delivery
+from patchkit.deliver.receipt import Receipt, files_of, receipt_of, to_bytes
+from patchkit.deliver.receipt import load as load_receipt
+from patchkit.errors import BadInput, Refused
+from patchkit.findings import Finding
+from patchkit.images import TRANSPORTS, open_image, parse_reference
+from patchkit.images.model import Identity, Image, Mount, Reference
+from patchkit.plan import Plan, Row, load_series, make_plan
+from patchkit.proof.model import Proof
+from patchkit.proof.prove import prove
+from patchkit.site.facts import site_facts
+from patchkit.site.launch import launch_of, require_known
+from patchkit.site.model import Copy, Launch, Site
+from patchkit.stack.overlay import OverlayMount, PinnedImage, overlay
+
+Mode = Literal["image", "bind"]
+Step = Callable[[str], None]
+
+
+def _silent(step: str) -> None:
+    """Steps are told to nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to look at and how.
+
+    ``catalog`` is a folder (None: ``PATCHKIT_CATALOG``, else the built-in one), ``manifest`` a name that decides
+    whatever the image is called, ``only`` patch ids to narrow the series to, ``copy`` the root of another copy of the
+    package than the one that serves, ``launch`` a command line that stands for the image's own start, ``platform``
+    ``os/arch`` for an image of several, ``run`` whether programs of the image may be executed, ``everything`` whether
+    the whole image is walked for copies.
+    """
+
+    catalog: Path | None = None
+    manifest: str | None = None
+    only: tuple[str, ...] = ()
+    copy: str = ""
+    launch: str | None = None
+    platform: str | None = None
+    run: bool = True
+    everything: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How to deliver. ``tag`` names the derived image, ``output`` is the folder for overlay, receipt and mounted files,
+    ``services`` the compose services of the overlay (empty: the manifest's). ``devices`` and ``gpus`` pass hardware
+    through to the proof."""
+
+    mode: Mode = "image"
+    tag: str | None = None
+    output: Path = Path(".patchkit")
+    services: tuple[str, ...] = ()
+    force: bool = False
+    in_place: bool = False
+    devices: tuple[str, ...] = ()
+    gpus: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A finished delivery. ``delivered`` is how to call the image that runs the patched files."""
+
+    plan: Plan
+    receipt: Receipt
+    proof: Proof
+    delivered: Reference
+    existed: bool
+    receipt_path: Path
+    overlay_path: Path | None
+    next_steps: tuple[str, ...] = field(default_factory=tuple)
+
+
+@contextmanager
+def opened(reference: str, options: Options = Options()) -> Iterator[Image]:
+    """The image that the person named, opened for reading."""
+    with open_image(parse_reference(reference), platform=options.platform) as image:
+        yield image
+
+
+def look(image: Image, options: Options = Options()) -> Plan:
+    """The plan for this image as it is: match, facts, plan. Nothing is written.
+
+    Raises:
+        patchkit.errors.Refused: ``no-manifest``, ``package-absent``, ``copy-unknown``, ``launch-unknown``.
+        patchkit.errors.BadInput: the catalog or a name is wrong.
+        patchkit.errors.Unreachable: the image cannot be read.
+    """
+    catalog = load_catalog(options.catalog)
+    found = match(catalog, image.identity.digests, image.reference, options.manifest)
+    series = load_series(catalog, found.manifest, options.only)
+    launch = launch_for(image, options)
+    site = facts(image, launch, found.manifest.package, series.paths, found.manifest.decoys, options)
+    return make_plan(image.reference, image.identity, found, series, site, _copy(site, options.copy))
+
+
+def launch_for(image: Image, options: Options = Options()) -> Launch:
+    """The launch that serves: the image's own, or the one that the person gave."""
+    return require_known(launch_of(json.loads(image.config), image.fs, options.launch))
+
+
+def facts(
+    image: Image, launch: Launch, package: str, files: Sequence[str], decoys: Sequence[str], options: Options
+) -> Site:
+    """The facts about a package in this image; see ``patchkit.site.facts.site_facts``."""
+    return site_facts(
+        image,
+        launch,
+        package,
+        files,
+        decoys=decoys,
+        everything=options.everything,
+        run=options.run,
+        copy=options.copy,
+    )
+
+
+def status(reference: str, options: Options = Options()) -> Plan:
+    """What the patches would do to this image, or have done to it."""
+    with opened(reference, options) as image:
+        return look(image, options)
+
+
+def apply(
+    reference: str, options: Options = Options(), delivery: Delivery = Delivery(), *, step: Step = _silent
+) -> Applied:
+    """Patch an image, prove it, and write overlay and receipt.
+
+    Raises:
+        patchkit.errors.Refused: ``does-not-apply`` with a line for each file patch that cannot be delivered; and what
+            the deliveries raise. Nothing was written then.
+    """
+    step(f"reading {reference}")
+    with opened(reference, options) as image:
+        origin = image.origin()
+        plan = look(origin, options)
+        refuse_unless_deliverable(plan)
+        services = _services(plan, delivery)
+        with output.locked(delivery.output):
+            if delivery.mode == "bind":
+                return _apply_by_mounts(origin, plan, services, options, delivery, step)
+            return _apply_by_image(image, origin, plan, services, options, delivery, step)
+
+
+def refuse_unless_deliverable(plan: Plan) -> None:
+    """Raise ``does-not-apply`` where a row or a finding stops the delivery."""
+    stops = [_line(row) for row in plan.refused]
+    stops += [f"{finding.where}: {finding.what}" for finding in plan.findings if finding.severity == "error"]
+    if not plan.rows:
+        stops.append(f"manifest {plan.match.manifest.name} has no patches")
+    if stops:
+        raise Refused(
+            "does-not-apply",
+            f"{len(stops)} of {max(len(plan.rows), len(stops))} cannot be delivered; nothing was written",
+            where=str(plan.reference),
+            remedy=_remedy(plan),
+            details=stops,
+        )
+
+
+def _remedy(plan: Plan) -> str:
+    good = list(dict.fromkeys(row.patch for row in plan.rows))
+    bad = {row.patch for row in plan.refused}
+    rest = [patch for patch in good if patch not in bad]
+    look_closer = f"see each hunk: patchkit status --image {plan.reference}"
+    return f"{look_closer}; leave it out: --only {' --only '.join(rest)}" if rest and bad else look_closer
+
+
+def _line(row: Row) -> str:
+    return f"{row.patch}: {row.path}: {row.told_state}: {row.detail}"
+
+
+def _copy(site: Site, wanted: str) -> Copy:
+    if wanted:
+        return next(copy for copy in site.copies if wanted.rstrip("/") in (copy.root, copy.base))
+    if site.winner is None:
+        raise Refused(
+            "package-absent",
+            f"{site.launch.source or 'the launch'} imports no copy of the package",
+            where=site.launch.interpreter,
+            remedy="name another start with --launch, or a copy with --copy PATH",
+            details=[f"there is one at {copy.root}, which it does not import" for copy in site.copies],
+        )
+    return site.winner
+
+
+def _services(plan: Plan, delivery: Delivery) -> tuple[str, ...]:
+    return delivery.services or ((plan.match.manifest.service,) if plan.match.manifest.service else ())
+
+
+def _apply_by_image(
+    image: Image,
+    origin: Image,
+    plan: Plan,
+    services: Sequence[str],
+    options: Options,
+    delivery: Delivery,
+    step: Step,
+) -> Applied:
+    if not plan.changed:
+        # All of it is in the image already: a derived image would add nothing, and its proof is this one's.
+        proof = _prove(image, plan, options, delivery, ())
+        receipt = receipt_of(plan, "none", proof, delivered=str(image.reference), identity=image.identity)
+        return _finish(plan, receipt, proof, image.reference, True, services, delivery, options)
+    derivation = image_delivery.derivation_of(plan, origin.fs)
+    target = _target(image, delivery.tag)
+    step(f"writing {target}")
+    derived = image.derive(derivation, target, force=delivery.force, in_place=delivery.in_place)
+    step(f"proving {derived.reference}")
+    with open_image(derived.reference, platform=derived.identity.platform) as patched:
+        if patched.identity.config != derived.identity.config:
+            raise Refused(
+                "tag-moved",
+                "somebody else wrote this name while the proof was under way",
+                where=str(derived.reference),
+                remedy="run again, or give another name with --tag",
+            )
+        proof = _prove(patched, plan, options, delivery, ())
+    receipt = receipt_of(
+        plan,
+        "image",
+        proof,
+        delivered=str(derived.reference),
+        identity=derived.identity,
+        road=derived.road,
+        launch_given=options.launch or "",
+    )
+    return _finish(plan, receipt, proof, derived.reference, derived.existed, services, delivery, options)
+
+
+def _apply_by_mounts(
+    origin: Image, plan: Plan, services: Sequence[str], options: Options, delivery: Delivery, step: Step
+) -> Applied:
+    refuse_remote(origin)
+    step(f"writing patched files to {delivery.output}")
+    mounts = bind.write_mounts(plan, delivery.output)
+    step("proving the mounts")
+    proof = _prove(origin, plan, options, delivery, mounts)
+    receipt = receipt_of(
+        plan,
+        "bind",
+        proof,
+        delivered=str(origin.reference),
+        identity=origin.identity,
+        mounts=mounts,
+        launch_given=options.launch or "",
+    )
+    return _finish(plan, receipt, proof, origin.reference, False, services, delivery, options)
+
+
+def refuse_remote(image: Image) -> None:
+    """Raise ``remote-engine`` where mounts would show another machine's files."""
+    engine = getattr(image, "engine", None)
+    if engine is not None and engine.is_remote:
+        raise Refused(
+            "remote-engine",
+            "the engine runs on another machine: a mount would show its files, not these",
+            where=engine.host,
+            remedy="deliver a derived image: --mode image",
+        )
+
+
+def _target(image: Image, tag: str | None) -> Reference:
+    if tag is None:
+        return image.default_target()
+    transport, colon, _ = tag.partition(":")
+    if colon and transport in TRANSPORTS:
+        target = parse_reference(tag)
+        if target.transport != image.reference.transport:
+            raise BadInput(
+                "other-transport",
+                f"the derived image is written where its origin lies, not to {target.transport}:",
+                where=tag,
+                remedy="give a tag alone, or copy the image first (skopeo copy)",
+            )
+        return target
+    return image.named(tag)
+
+
+def _prove(image: Image, plan: Plan, options: Options, delivery: Delivery, mounts: Sequence[Mount]) -> Proof:
+    return prove(
+        image,
+        plan.site.launch,
+        plan.match.manifest.package,
+        [file.expectation() for file in files_of(plan, owned=not mounts)],
+        _asserts(plan),
+        mounts=mounts,
+        run=options.run,
+        devices=delivery.devices,
+        gpus=delivery.gpus,
+    )
+
+
+def _asserts(plan: Plan) -> tuple[Assert, ...]:
+    return tuple(check for patch in plan.patches for check in patch.entry.asserts)
+
+
+def _finish(
+    plan: Plan,
+    receipt: Receipt,
+    proof: Proof,
+    delivered: Reference,
+    existed: bool,
+    services: Sequence[str],
+    delivery: Delivery,
+    options: Options,
+) -> Applied:
+    """Write receipt and overlay: the last step, so that what lies there is always of a finished delivery."""
+    receipt_path = delivery.output.absolute() / output.RECEIPT_NAME
+    overlay_path = delivery.output.absolute() / output.OVERLAY_NAME
+    text = overlay_text(receipt, services, receipt_path) if services else None
+    output.write_file(receipt_path, to_bytes(receipt))
+    if text is not None:
+        output.write_file(overlay_path, text.encode())
+    return Applied(plan, receipt, proof, delivered, existed, receipt_path, overlay_path if text is not None else None)
+
+
+def overlay_text(receipt: Receipt, services: Sequence[str], receipt_path: Path) -> str:
+    """The compose overlay of a delivery: the image pinned by digest, the mounts, and where its receipt lies."""
+    return overlay(
+        services,
+        image=pinned(receipt),
+        mounts=[OverlayMount(mount.source, mount.target) for mount in receipt.mounts],
+        labels={
+            image_delivery.LABEL_RECEIPT: str(receipt_path),
+            image_delivery.LABEL_FINGERPRINT: receipt.fingerprint,
+        },
+        header=f"{receipt.delivered}, patched by manifest {receipt.manifest}; written by patchkit, do not edit.",
+    )
+
+
+def pinned(receipt: Receipt) -> PinnedImage:
+    """The delivered image by digest: as a registry knows it, else by image ID and never pulled."""
+    identity = receipt.delivered_identity
+    if identity.repo_digests:
+        return PinnedImage(identity.repo_digests[0], local=False)
+    transport, _, name = receipt.delivered.partition(":")
+    if transport == "docker" and (identity.index or identity.manifest):
+        return PinnedImage(f"{_repository(name)}@{identity.index or identity.manifest}", local=False)
+    return PinnedImage(identity.config, local=True)
+
+
+def _repository(name: str) -> str:
+    """``//host/repo:tag`` -> ``host/repo``."""
+    name = name.removeprefix("//").partition("@")[0]
+    head, slash, last = name.rpartition("/")
+    return f"{head}{slash}{last.partition(':')[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a proof was made of: the image, what it must hold, and how it came out."""
+
+    reference: Reference
+    receipt: Receipt
+    proof: Proof
+    findings: tuple[Finding, ...] = ()
+
+
+def verify(
+    reference: str | None,
+    options: Options = Options(),
+    *,
+    receipt_path: Path | None = None,
+    output_folder: Path = Path(".patchkit"),
+    devices: Sequence[str] = (),
+    gpus: str | None = None,
+) -> Verified:
+    """Prove, level by level, what a receipt says: the one in the image, or a receipt file.
+
+    Args:
+        reference: the image; None takes the one that the receipt file names.
+        receipt_path: a receipt file. Without it the receipt is the image's own, or for mounts the one in
+            ``output_folder`` when it is of this image.
+
+    Raises:
+        patchkit.errors.Refused: ``no-receipt``, nothing tells what should run in this image.
+    """
+    receipt = load_receipt(receipt_path) if receipt_path is not None else None
+    if reference is None:
+        if receipt is None:
+            raise BadInput("no-image", "verify needs an image or a receipt", remedy="give --image or --receipt")
+        reference = receipt.delivered
+    with opened(reference, options) as image:
+        if receipt is None:
+            receipt = image_delivery.receipt_in(image) or _mount_receipt(image, output_folder)
+        elif not _same_image(receipt.delivered_identity, image.identity):
+            raise Refused(
+                "other-image",
+                f"the receipt is of {receipt.delivered_identity.config}, this image is {image.identity.config}",
+                where=reference,
+                remedy=f"deliver again: patchkit apply --image {receipt.origin}",
+            )
+        given = replace(options, launch=options.launch or receipt.launch_given or None)
+        missing = [mount for mount in receipt.mounts if not Path(mount.source).is_file()]
+        if missing:
+            raise Refused(
+                "mount-source-missing",
+                "a patched file of the receipt is gone: an engine would mount an empty folder in its place",
+                where=missing[0].source,
+                remedy=f"write it again: patchkit apply --image {receipt.origin} --mode bind",
+            )
+        asserts, findings = _receipt_asserts(receipt, given)
+        proof = prove(
+            image,
+            launch_for(image, given),
+            receipt.package,
+            [file.expectation() for file in receipt.files],
+            asserts,
+            mounts=receipt.mounts,
+            run=options.run,
+            devices=devices,
+            gpus=gpus,
+        )
+        return Verified(image.reference, receipt, proof, tuple(findings))
+
+
+def _mount_receipt(image: Image, folder: Path) -> Receipt:
+    """The receipt of a delivery by mounts of this image, kept in the output folder."""
+    receipt = load_receipt(folder / output.RECEIPT_NAME)
+    if not _same_image(receipt.delivered_identity, image.identity):
+        raise Refused(
+            "no-receipt",
+            f"the image carries no receipt, and the one in {folder} is of another image: {receipt.delivered}",
+            where=str(image.reference),
+            remedy=f"deliver first: patchkit apply --image {image.reference}",
+        )
+    return receipt
+
+
+def _same_image(one: Identity, other: Identity) -> bool:
+    """By layers, since stores differ in what else they call an image by."""
+    return one.diff_ids == other.diff_ids and one.platform == other.platform
+
+
+def _receipt_asserts(receipt: Receipt, options: Options) -> tuple[tuple[Assert, ...], list[Finding]]:
+    """The asserts of the patches that the receipt names, from the catalog, for diffs that are still the same."""
+    try:
+        catalog = load_catalog(options.catalog)
+    except BadInput as error:
+        return (), [Finding("asserts-unknown", "warning", f"the catalog cannot be read: {error.what}")]
+    known = {
+        (entry.id, hashlib.sha256(catalog.patch_bytes(entry)).hexdigest()): entry
+        for manifest in catalog.manifests
+        if manifest.name == receipt.manifest
+        for entry in manifest.patches
+    }
+    asserts: list[Assert] = []
+    findings = []
+    for patch in receipt.patches:
+        entry = known.get((patch.id, patch.sha256))
+        if entry is None:
+            findings.append(
+                Finding(
+                    "asserts-unknown",
+                    "note",
+                    "the catalog does not hold this patch as it was delivered, so its asserts are not run",
+                    where=patch.id,
+                    remedy="name the catalog that it came from with --catalog",
+                )
+            )
+        else:
+            asserts.extend(entry.asserts)
+    return tuple(asserts), findings

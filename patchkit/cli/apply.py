@@ -1,0 +1,116 @@
+"""``patchkit apply``: patch, prove, and write overlay and receipt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from patchkit import api
+from patchkit.cli import options, show
+from patchkit.cli.render import document, print_json
+from patchkit.cli.verify import requirement
+from patchkit.deliver.receipt import level_json
+from patchkit.proof.verdict import verdict
+
+
+@click.command("apply")
+@options.image
+@click.option("--mode", type=click.Choice(["image", "bind"]), default="image", show_default=True)
+@click.option("--tag", metavar="NAME", help="Name of the derived image. Default: the image's own with -patchkit added.")
+@options.output
+@click.option(
+    "--service", "services", multiple=True, metavar="NAME", help="Compose service of the overlay (repeatable)."
+)
+@click.option("--force", is_flag=True, help="Take a target tag that holds somebody else's image.")
+@click.option("--in-place", is_flag=True, help="Let the derived image take the source's own name.")
+@click.option("--dry-run", is_flag=True, help="Stop at the plan; write nothing.")
+@options.looking
+@requirement
+@options.devices
+@options.gpus
+@options.json_output
+def command(
+    image: str,
+    mode: Literal["image", "bind"],
+    tag: str | None,
+    output: Path,
+    services: tuple[str, ...],
+    force: bool,
+    in_place: bool,
+    dry_run: bool,
+    options: api.Options,
+    require: tuple[str, ...],
+    devices: tuple[str, ...],
+    gpus: str | None,
+    as_json: bool,
+) -> int:
+    """Patch an image, prove that the patched files are what runs, and write a compose overlay and a receipt.
+
+    The default mode builds a derived image with one small layer; running it again gives the same image. Mode bind
+    writes the patched files to the output folder and mounts them.
+
+    \b
+    patchkit apply --image vllm-xpu:nightly
+    patchkit apply --image vllm-xpu:nightly --mode bind
+    patchkit apply --image oci:./layout:nightly --tag patched
+    """
+    if dry_run:
+        plan = api.status(image, options)
+        parts = show.plan_parts(plan)
+        if as_json:
+            print_json(document("apply", **parts))
+        else:
+            show.print_plan(parts)
+            show.print_findings(parts["findings"])
+        api.refuse_unless_deliverable(plan)
+        return 0
+    delivery = api.Delivery(mode, tag, output, services, force, in_place, devices, gpus)
+    done = api.apply(image, options, delivery, step=_told(as_json))
+    parts = {**show.plan_parts(done.plan), "levels": level_json(done.proof), "delivery": _delivery_part(done)}
+    if as_json:
+        print_json(document("apply", **parts))
+    else:
+        show.print_plan(parts)
+        show.print_levels(parts["levels"])
+        show.print_findings(parts["findings"])
+        _print_delivery(done)
+    return verdict(done.proof.levels, require)
+
+
+def _told(as_json: bool) -> api.Step:
+    return (lambda _: None) if as_json else (lambda step: click.echo(f"{step} ...", err=True))
+
+
+def _delivery_part(done: api.Applied) -> dict[str, Any]:
+    return {
+        "kind": done.receipt.kind,
+        "reference": str(done.delivered),
+        "identity": show.image_part(done.delivered, done.receipt.delivered_identity),
+        "existed": done.existed,
+        "road": done.receipt.road,
+        "receipt": str(done.receipt_path),
+        "overlay": str(done.overlay_path) if done.overlay_path else None,
+        "mounts": [{"source": mount.source, "target": mount.target} for mount in done.receipt.mounts],
+    }
+
+
+def _print_delivery(done: api.Applied) -> None:
+    click.echo()
+    kind = done.receipt.kind
+    identity = done.receipt.delivered_identity
+    if kind == "none":
+        click.echo(f"nothing to do: {done.delivered} holds every patch already")
+    elif kind == "image":
+        word = "was there already" if done.existed else "written"
+        click.echo(f"{done.delivered} {word}: {identity.config}")
+        if done.receipt.road:
+            click.echo(f"  by {done.receipt.road}")
+    else:
+        click.echo(f"{len(done.receipt.mounts)} files to mount over {done.delivered}")
+    click.echo(f"fingerprint {done.receipt.fingerprint}")
+    click.echo(f"receipt     {done.receipt_path}")
+    if done.overlay_path:
+        click.echo(f"overlay     {done.overlay_path}")
+        click.echo(f"next: docker compose -f compose.yaml -f {done.overlay_path} up -d")

@@ -1,0 +1,64 @@
+"""Options that several commands share, spelled and explained once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from patchkit.api import Options
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+image = click.option(
+    "--image", required=True, metavar="REF", help="The image, as skopeo spells it; a bare name is docker's."
+)
+json_output = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
+output = click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(".patchkit"),
+    show_default=True,
+    help="Folder of overlay, receipt and mounted files.",
+)
+devices = click.option("--device", "devices", multiple=True, metavar="PATH", help="Pass a device through to the proof.")
+gpus = click.option("--gpus", metavar="SPEC", help="Pass GPUs through to the proof, as docker spells it.")
+
+
+def looking(function: F) -> F:
+    """The options that tell what to look at and how; they arrive as ``options``."""
+
+    @click.option(
+        "--catalog", type=click.Path(path_type=Path, file_okay=False), help="Folder with manifests/ and patches/."
+    )
+    @click.option("--manifest", metavar="NAME", help="Use this manifest whatever the image is called.")
+    @click.option("--only", multiple=True, metavar="PATCH", help="Take only this patch of the series (repeatable).")
+    @click.option(
+        "--copy", default="", metavar="PATH", help="Look at this copy of the package, not the one that serves."
+    )
+    @click.option("--launch", metavar="COMMAND", help="The serving command, where the image does not tell it plainly.")
+    @click.option("--platform", metavar="OS/ARCH", help="Which image of a multi-platform one.")
+    @click.option("--no-run", is_flag=True, help="Never execute anything of the image.")
+    @click.option("--all", "everything", is_flag=True, help="Walk the whole image for copies of the package.")
+    def wrapped(
+        *args: Any,
+        catalog: Path | None,
+        manifest: str | None,
+        only: tuple[str, ...],
+        copy: str,
+        launch: str | None,
+        platform: str | None,
+        no_run: bool,
+        everything: bool,
+        **kwargs: Any,
+    ) -> Any:
+        given = Options(catalog, manifest, only, copy, launch, platform, not no_run, everything)
+        return function(*args, options=given, **kwargs)
+
+    # click keeps the parameters that decorators below this one have collected on the function.
+    wrapped.__click_params__ = [*getattr(function, "__click_params__", []), *wrapped.__click_params__]  # type: ignore[attr-defined]
+    wrapped.__doc__ = function.__doc__
+    wrapped.__name__ = function.__name__
+    return wrapped  # type: ignore[return-value]
