@@ -60,8 +60,17 @@ def load_manifest(path: Path) -> Manifest:
     Raises:
         patchkit.errors.BadInput: ``bad-manifest`` with every fault in its details, or ``no-manifest-file``.
     """
+    return load_text(path, _bytes(path), path.resolve().parent.parent)
+
+
+def load_text(path: Path, data: bytes, root: Path) -> Manifest:
+    """What ``load_manifest`` would give if ``path`` held ``data``: a changed manifest is checked before it is written.
+
+    Raises:
+        patchkit.errors.BadInput: ``bad-manifest`` with every fault in its details.
+    """
     faults = Faults()
-    found = _load(path, path.resolve().parent.parent, faults)
+    found = _load(path, data, root, faults)
     faults.settle()
     assert found is not None
     return found
@@ -79,18 +88,21 @@ def _all(root: Path, faults: Faults) -> Iterator[Manifest]:
         )
     for file in files:
         if file.suffix == ".yaml" and file.is_file():
-            found = _load(file, root, faults)
+            found = _load(file, _bytes(file), root, faults)
             if found is not None:
                 yield found
         elif file.suffix == ".yml":
             faults.add(file, 1, 1, "manifests end in .yaml; this one would be passed over in silence")
 
 
-def _load(path: Path, root: Path, faults: Faults) -> Manifest | None:
+def _bytes(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise BadInput("no-manifest-file", f"cannot be read: {error.strerror}", where=str(path)) from error
+
+
+def _load(path: Path, data: bytes, root: Path, faults: Faults) -> Manifest | None:
     node = nodes.compose(path, data, faults)
     if node is None:
         return None

@@ -1,0 +1,1 @@
+"""The life of a patch: made, imported, rehearsed on other releases, rebased, retired."""

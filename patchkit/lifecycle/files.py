@@ -1,0 +1,51 @@
+"""Writes several files of a catalog as one step."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def write_all(changes: Mapping[Path, bytes | None]) -> None:
+    """Give each path its new bytes, or remove it for None.
+
+    All new bytes are on disk under temporary names before the first path changes; where a step fails, the paths changed
+    before it get their old bytes back. A file that exists keeps its mode; a new one gets 0644.
+    """
+    waiting: dict[Path, Path] = {}
+    before: dict[Path, bytes | None] = {}
+    try:
+        for path, data in changes.items():
+            if data is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                waiting[path] = _temporary(path, data)
+        for path in changes:
+            before[path] = path.read_bytes() if path.exists() else None
+            if path in waiting:
+                waiting.pop(path).replace(path)
+            else:
+                path.unlink(missing_ok=True)
+    except BaseException:
+        for path, data in before.items():
+            with contextlib.suppress(OSError):
+                if data is None:
+                    path.unlink(missing_ok=True)
+                else:
+                    _temporary(path, data).replace(path)
+        raise
+    finally:
+        for left in waiting.values():
+            left.unlink(missing_ok=True)
+
+
+def _temporary(path: Path, data: bytes) -> Path:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    Path(name).chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
+    return Path(name)
