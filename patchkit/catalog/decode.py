@@ -170,6 +170,7 @@ class Decoder:
                 found[key.value] = _INVALID
                 continue
             found[key.value] = self._value(value, value_hint, (*trail, key.value))
+            self._marks[*trail, key.value] = key.start_mark  # what is said of a pair later is mostly about its key
         return _INVALID if _INVALID in found.values() else found
 
     def _scalar(self, node: yaml.Node, hint: Any, form: Form | None, trail: Trail) -> Any:

@@ -100,7 +100,7 @@ def test_a_number_where_a_text_belongs_must_be_quoted(root):
     [
         ("", "1:1: empty"),
         ("a: &x [1]\nb: *x\n", "2:4: alias *x: aliases are refused; repeat the text"),
-        ("a: 1\n--- \nb: 2\n", "2:1: a second document; one file is one manifest"),
+        ("a: 1\n---\nb: 2\n", "3:1: a second document; one file is one manifest"),
         ("name: x\nimages:\n\t- match: x\n", "3:1: a tab; YAML indents with blanks"),
         ("[" * 50, "1:17: nested deeper than 16 levels"),
         (b"name: \xff\n", "1:7: not UTF-8: byte 0xff"),
@@ -138,14 +138,14 @@ def test_an_empty_value_is_a_fault(root):
         ("patches/a.patch", "patches/b.patch", "8:11: patches/b.patch is not there; did you mean a.patch?"),
         ("patches/a.patch", "../a.patch", "8:11: patches[0].file: '../a.patch' is not a relative path"),
         ("patches/a.patch", "/etc/passwd", "8:11: patches[0].file: '/etc/passwd' is not a relative path"),
-        ('pre: {"p/a.py"', 'pre: {"p/b.py"', "9:20: p/b.py is no target of patches/a.patch: p/a.py"),
+        ('pre: {"p/a.py"', 'pre: {"p/b.py"', "9:11: p/b.py is no target of patches/a.patch: p/a.py"),
         ('pre: {"p/a.py"', 'pre: {"p/../a.py"', "9:11: patches[0].pre: 'p/../a.py' is not a relative path"),
         (
             f'post: {{"p/a.py": "{B}"}}',
             f'post: {{"p/a.py": "{A}"}}',
-            "10:21: p/a.py has the same hash before and after",
+            "10:12: p/a.py has the same hash before and after",
         ),
-        (B, "absent", "10:21: patches/a.patch would modify p/a.py: its post must be a hash"),
+        (B, "absent", "10:12: patches/a.patch would modify p/a.py: its post must be a hash"),
         (
             f'    post: {{"p/a.py": "{B}"}}\n',
             "    fuzz: 1\n",
@@ -157,7 +157,7 @@ def test_an_empty_value_is_a_fault(root):
         (
             "    post:",
             f'    drop_when: {{post: {{"p/a.py": "{A}"}}}}\n    post:',
-            "10:34: holds already before the patch: p/a.py has this hash in pre",
+            "10:24: holds already before the patch: p/a.py has this hash in pre",
         ),
         (
             "    post:",
@@ -192,7 +192,7 @@ def test_a_created_file_has_an_absent_pre_image(root):
     (root / "patches" / "a.patch").write_bytes(
         b"diff --git a/p/a.py b/p/a.py\nnew file mode 100644\n--- /dev/null\n+++ b/p/a.py\n@@ -0,0 +1 @@\n+b\n"
     )
-    assert faults(root, GOOD) == ["9:20: patches/a.patch would create p/a.py: its pre must be absent"]
+    assert faults(root, GOOD) == ["9:11: patches/a.patch would create p/a.py: its pre must be absent"]
     assert load_manifest(write(root, GOOD.replace(f'pre: {{"p/a.py": "{A}"', 'pre: {"p/a.py": "absent"')))
 
 

@@ -1,0 +1,208 @@
+"""Releases on a package index as if they were images: pristine files by ranged reads, plans without any container."""
+
+from __future__ import annotations
+
+import posixpath
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from packaging.version import Version
+
+from patchkit.catalog.model import Manifest, Match, PatchEntry
+from patchkit.catalog.variants import choose, groups
+from patchkit.errors import Refused
+from patchkit.images.model import Entry, Identity, Reference
+from patchkit.index import Indexes, Sdist, Wheel
+from patchkit.plan import ABSENT, Plan, Series, make_plan
+from patchkit.site.model import Copy, FileFact, Launch, Site
+
+_BASE = "/site-packages"
+_LAUNCH = Launch("unknown", "", "", "/", {}, source="a release on a package index")
+
+
+class Release(Protocol):
+    """The files of one release as shipped."""
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def label(self) -> str:
+        """How people call it: ``vllm 0.33.0``."""
+
+    def hash_of(self, path: str) -> str:
+        """``sha256:<hex>``, ``absent``, or empty where only reading the file would tell."""
+
+    def read(self, path: str) -> bytes | None:
+        """The file's bytes, None where the release has no such file."""
+
+    def paths(self) -> frozenset[str]:
+        """Every file that an installation has; empty where that is not known."""
+
+
+@dataclass(frozen=True)
+class WheelRelease:
+    """A release with a wheel: its RECORD holds the hash of every file."""
+
+    wheel: Wheel
+
+    @property
+    def version(self) -> str:
+        return str(self.wheel.version)
+
+    @property
+    def label(self) -> str:
+        return f"{self.wheel.file.package} {self.version}"
+
+    def hash_of(self, path: str) -> str:
+        line = self.wheel.record().get(path)
+        if line is None:
+            return ABSENT
+        return f"sha256:{line.digest}" if line.algorithm == "sha256" else ""
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return self.wheel.read(path)
+        except FileNotFoundError:
+            return None
+
+    def paths(self) -> frozenset[str]:
+        return frozenset(self.wheel.record())
+
+
+@dataclass(frozen=True)
+class SdistRelease:
+    """A release with a source distribution only. Where the package lies in it is a custom, not a rule: at the top, in
+    ``src``, or in ``python``."""
+
+    sdist: Sdist
+
+    @property
+    def version(self) -> str:
+        return str(self.sdist.file.version)
+
+    @property
+    def label(self) -> str:
+        return f"{self.sdist.file.package} {self.version} (source)"
+
+    def hash_of(self, path: str) -> str:
+        return ""
+
+    def read(self, path: str) -> bytes | None:
+        for folder in ("", "src/", "python/"):
+            try:
+                return self.sdist.read(folder + path)
+            except FileNotFoundError:
+                continue
+        return None
+
+    def paths(self) -> frozenset[str]:
+        return frozenset()
+
+
+def distribution(manifest: Manifest) -> str:
+    """What the package is called on an index."""
+    return manifest.distribution or manifest.package.partition(".")[0]
+
+
+def release(indexes: Indexes, package: str, version: str) -> Release:
+    """One release: its wheel, else its source distribution.
+
+    Raises:
+        patchkit.errors.Refused: ``package-unknown`` or ``release-unknown``.
+        patchkit.errors.Unreachable: an index does not answer.
+    """
+    try:
+        return WheelRelease(indexes.wheel(package, version))
+    except Refused as error:
+        if error.code != "release-unknown":
+            raise
+    return SdistRelease(indexes.sdist(package, version))
+
+
+def newest(indexes: Indexes, package: str) -> str:
+    """The newest final release. Raises as ``release``."""
+    versions = indexes.versions(package)
+    final = [version for version in versions if not version.is_prerelease]
+    return str(max(final or versions))
+
+
+def having(indexes: Indexes, package: str, hashes: Mapping[str, str], near: Iterable[str] = ()) -> Release | None:
+    """A release whose files have these hashes (path -> ``sha256:<hex>``), told by RECORD alone; None where there is no
+    such release. The versions in ``near`` are looked at first, then all from the newest down."""
+    known = indexes.versions(package)
+    first = [version for text in near if (version := Version(text)) in known]
+    for version in dict.fromkeys([*first, *reversed(known)]):
+        try:
+            found = WheelRelease(indexes.wheel(package, str(version)))
+        except Refused:
+            continue  # a release without a wheel tells no hashes
+        if all(found.hash_of(path) == digest for path, digest in hashes.items()):
+            return found
+    return None
+
+
+def plan_for(source: Release, series: Series) -> Plan:
+    """What the series would do to the release: the same plan that an image with it would get."""
+    files = {path: _fact(path, source) for path in series.paths}
+    copy = Copy(f"{_BASE}/{series.manifest.package}", _BASE, "wheel", source.version, serves=True)
+    python = sys.version_info
+    site = Site(
+        launch=_LAUNCH,
+        python=(python.major, python.minor, python.micro),
+        search_path=(_BASE,),
+        copies=(copy,),
+        winner=copy,
+        dist_info="",
+        version=source.version,
+        files=files,
+    )
+    platform = (series.manifest.platforms or ("",))[0]
+    identity = Identity("", (), platform)
+    match = Match(series.manifest, "name", series.manifest.name)
+    return make_plan(Reference("release", source.label), identity, match, series, site, copy)
+
+
+def _fact(path: str, source: Release) -> FileFact | None:
+    data = source.read(path) if source.hash_of(path) != ABSENT else None
+    if data is None:
+        return None
+    place = posixpath.join(_BASE, path)
+    shipped = source.hash_of(path).removeprefix("sha256:")
+    return FileFact(place, Entry(place, "file", 0o644, 0, 0, len(data)), data, shipped)
+
+
+def answered_by_hash(source: Release, series: Series) -> dict[str, PatchEntry]:
+    """The patches whose every pre-image the release has by its hashes alone, each with its variant: they apply, and no
+    file need be read. Patches that share a file with another one are left to the plan."""
+    users: dict[str, set[str]] = {}
+    for entry in series.manifest.patches:
+        for path in entry.pre:
+            users.setdefault(path, set()).add(entry.id)
+    platform = (series.manifest.platforms or ("",))[0]
+    found = {}
+    for variants in groups(series.manifest):
+        if not all(entry.pre for entry in variants):
+            continue
+        if any(len(users[path]) > 1 for entry in variants for path in entry.pre):
+            continue
+        listed = [entry for entry in variants if all(source.hash_of(path) == pre for path, pre in entry.pre.items())]
+        if listed:
+            choice = choose(variants, source.hash_of, source.version, platform)
+            if choice.entry is not None:
+                found[choice.id] = choice.entry
+    return found
+
+
+def without(series: Series, ids: Iterable[str]) -> Series:
+    """The series less some patches."""
+    gone = set(ids)
+    rest = tuple(entry for entry in series.manifest.patches if entry.id not in gone)
+    files = {entry.file for entry in rest}
+    return Series(
+        replace(series.manifest, patches=rest),
+        {file: patch for file, patch in series.patches.items() if file in files},
+        {file: digest for file, digest in series.hashes.items() if file in files},
+    )
