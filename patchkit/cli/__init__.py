@@ -25,7 +25,12 @@ COMMANDS = {
     "doctor": "Look for everything that can make a patch a silent no-op.",
     "manifest": "Check manifests, and teach them new image digests.",
     "patch": "Apply, check and merge unified diffs on a plain folder.",
+    "init": "Start a catalog: manifest, README, schema for editors, CI workflow.",
+    "survey": "Show what every patch would do to every release on the package index.",
 }
+
+#: Commands whose module cannot be called as they are.
+_MODULES = {"import": "import_", "show": "show_patch"}
 
 
 class _LazyGroup(click.Group):
@@ -37,7 +42,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"patchkit.cli.{cmd_name.replace('-', '_')}")
+        module = importlib.import_module(f"patchkit.cli.{_MODULES.get(cmd_name, cmd_name.replace('-', '_'))}")
         command: click.Command = module.command
         return command
 
