@@ -1,0 +1,219 @@
+"""Images in an OCI layout (``oci:PATH[:REF]``): a folder of blobs and an ``index.json``.
+
+Layout: image-spec image-layout.md. Only new blobs and ``index.json`` are written, ``index.json`` last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+from patchkit.errors import BadInput, Unreachable
+from patchkit.images import Access, edit, split_path
+from patchkit.images.files import link_or_copy, lock, write_whole, writing
+from patchkit.images.layer import sha256
+from patchkit.images.model import Reference
+from patchkit.images.rawjson import MAX_JSON, Object, dump, parse
+from patchkit.images.stored import (
+    Guard,
+    Publication,
+    Root,
+    Store,
+    StoredImage,
+    derive_index,
+    derived_tag,
+    media_type_of,
+    open_images,
+    open_one,
+)
+from patchkit.images.stream import Blob
+
+__all__ = ["derive_index", "open_all", "open_image"]
+
+_REF = "org.opencontainers.image.ref.name"
+_NAME = "io.containerd.image.name"
+_EMPTY = b'{"schemaVersion":2,"manifests":[]}'
+
+
+def open_image(reference: Reference, *, platform: str | None, access: Access) -> StoredImage:
+    """See ``patchkit.images.open_image``."""
+    return open_one(Layout(split_path(reference)[0]), reference, platform)
+
+
+def open_all(reference: Reference, *, platform: str | None, access: Access) -> tuple[StoredImage, ...]:
+    """See ``patchkit.images.open_all``."""
+    return open_images(Layout(split_path(reference)[0]), reference, platform)
+
+
+class FileBlob:
+    """A blob in a file of its own."""
+
+    def __init__(self, path: Path, digest: str, size: int) -> None:
+        self.path, self.digest, self.size = path, digest, size
+
+    def open(self, offset: int = 0) -> IO[bytes]:
+        try:
+            stream = self.path.open("rb")
+        except OSError as error:
+            raise Unreachable(
+                "missing-blob", f"cannot read the blob: {error.strerror}", where=str(self.path)
+            ) from error
+        stream.seek(offset)
+        return stream
+
+
+class Layout:
+    """The ``Store`` in one folder."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    def at(self, target: Reference) -> Layout:
+        return Layout(split_path(target)[0])
+
+    def root(self, reference: Reference) -> Root | None:
+        if not self.path.is_dir():
+            return None
+        _, entries = self._index()
+        found = _named(entries, reference)
+        return self._root(found) if found is not None else None
+
+    def manifest(self, descriptor: Object) -> bytes:
+        return self._read(descriptor["digest"])
+
+    def config(self, descriptor: Object) -> bytes:
+        return self._read(descriptor["digest"])
+
+    def layer(self, descriptor: Object) -> Blob:
+        return FileBlob(self.blob(descriptor["digest"]), descriptor["digest"], descriptor["size"])
+
+    def default_target(self, reference: Reference, image_id: str, *, derived: bool) -> Reference:
+        path, ref = split_path(reference)
+        return Reference("oci", f"{path}:{derived_tag(ref, image_id, derived=derived)}")
+
+    def named(self, reference: Reference, tag: str) -> Reference:
+        return Reference("oci", f"{split_path(reference)[0]}:{tag}")
+
+    def publish(self, target: Reference, new: Publication, guard: Guard, source: Store) -> str:
+        ref = split_path(target)[1]
+        if not ref:
+            raise BadInput(
+                "bad-reference", "the new image needs a tag", where=str(target), remedy=f"write {target}:REF"
+            )
+        with writing(self.path):
+            (self.path / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
+        with lock(self.path):
+            index, entries = self._index(or_empty=True)
+            old = _named(entries, target)
+            if not guard(self._root(old) if old is not None else None):
+                return "it is there already, byte for byte"
+            linked = self._bring(source, new)
+            for digest, data in new.everything.items():
+                self._put(digest, data)
+            if not (self.path / "oci-layout").exists():
+                write_whole(self.path / "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
+            raw = self._read_file("index.json") or _EMPTY
+            entry = {"mediaType": new.root.media_type, "digest": new.root.digest, "size": len(new.root.raw)}
+            if old is None:
+                index["manifests"] = [*entries, {**entry, "annotations": {_REF: ref}}]
+            else:
+                index["manifests"] = [{**one, **entry} if one is old else one for one in entries]
+            write_whole(self.path / "index.json", dump(index, like=raw))
+        size = sum(len(data) for data in new.everything.values())
+        return f"wrote {len(new.everything)} blobs of {size} bytes" + (f" and linked {linked}" if linked else "")
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def blob(self, digest: str) -> Path:
+        """Where the blob lies."""
+        return self.path / "blobs" / "sha256" / digest.partition(":")[2]
+
+    def _put(self, digest: str, data: bytes) -> None:
+        path = self.blob(digest)
+        if not path.exists() or sha256(path.read_bytes()) != digest:
+            write_whole(path, data)
+
+    def _bring(self, source: Store, new: Publication) -> int:
+        """Have every blob below the new root here too, from another layout."""
+        assert isinstance(source, Layout)
+        if source.path.resolve() == self.path.resolve():
+            return 0
+        fresh = new.everything
+        missing = [
+            digest
+            for digest in below(new.root.raw, lambda digest: fresh.get(digest) or source._read(digest))
+            if digest not in fresh and not self.blob(digest).exists()
+        ]
+        for digest in missing:
+            link_or_copy(source.blob(digest), self.blob(digest))
+        return len(missing)
+
+    def _index(self, *, or_empty: bool = False) -> tuple[Object, list[Object]]:
+        where = f"{self.path}/index.json"
+        raw = self._read_file("index.json")
+        if raw is None and not or_empty:
+            raise Unreachable(
+                "no-such-image", "the folder is no OCI layout: it has no index.json", where=str(self.path)
+            )
+        index = parse(raw or _EMPTY, where)
+        return index, edit.descriptors(index, "manifests", where)
+
+    def _root(self, descriptor: Object) -> Root:
+        raw = self._read(descriptor["digest"])
+        return Root(raw, media_type_of(raw, descriptor.get("mediaType"), f"oci:{self.path}"))
+
+    def _read(self, digest: str) -> bytes:
+        path = self.blob(digest)
+        data = self._read_file(f"blobs/sha256/{path.name}")
+        if data is None:
+            raise Unreachable("missing-blob", "the layout lacks this blob", where=str(path))
+        if sha256(data) != digest:
+            remedy = "fetch or build the image again; its stored bytes are bad"
+            raise Unreachable(
+                "digest-mismatch", "the blob's bytes do not match its name", where=str(path), remedy=remedy
+            )
+        return data
+
+    def _read_file(self, name: str) -> bytes | None:
+        path = self.path / name
+        try:
+            with path.open("rb") as stream:
+                return stream.read(MAX_JSON + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Unreachable("cannot-read", f"cannot read: {error.strerror}", where=str(path)) from error
+
+
+def below(root: bytes, read: Callable[[str], bytes]) -> Iterator[str]:
+    """The digests of everything that a root needs, itself included, what is pointed to first. ``read`` gives the bytes
+    of a manifest."""
+    value = parse(root, "manifest")
+    for descriptor in edit.descriptors(value, "manifests", "index") if "manifests" in value else ():
+        yield from below(read(descriptor["digest"]), read)
+    if "layers" in value:
+        yield edit.config_descriptor(value, "manifest")["digest"]
+        for descriptor in edit.descriptors(value, "layers", "manifest"):
+            yield descriptor["digest"]
+    yield sha256(root)
+
+
+def _named(entries: list[Object], reference: Reference) -> Object | None:
+    """The entry of the layout's index that REF names; without REF the only one.
+
+    Raises:
+        patchkit.errors.BadInput: ``which-image``: REF is missing or names several.
+    """
+    ref = split_path(reference)[1]
+    names = [one.get("annotations") or {} for one in entries]
+    if ref:
+        found = [one for one, name in zip(entries, names, strict=True) if ref in (name.get(_REF), name.get(_NAME))]
+    else:
+        found = entries
+    if len({one["digest"] for one in found}) > 1:
+        there = sorted({str(name.get(_REF) or name.get(_NAME) or "(no name)") for name in names})
+        what = f"the layout holds several images: {', '.join(there)}"
+        raise BadInput("which-image", what, where=str(reference), remedy=f"write {reference.transport}:PATH:REF")
+    return found[0] if found else None
