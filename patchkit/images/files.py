@@ -67,8 +67,8 @@ def lock(path: Path) -> Iterator[None]:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Have ``source``'s content at ``target`` too, on no more disk where the file system can do that; for files that are
-    never written again."""
+    """Have ``source``'s content at ``target`` too, on no more disk where the file system can do that; for files that
+    are never written again."""
     with contextlib.suppress(OSError):
         os.link(source, target)
         return
