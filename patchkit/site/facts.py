@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import posixpath
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
-from patchkit.images.model import Image
-from patchkit.site.model import Launch, Site
+from patchkit import __version__, cache
+from patchkit.errors import Refused, Unreachable
+from patchkit.images.model import Entry, Image
+from patchkit.site.copies import find_copies
+from patchkit.site.model import Copy, Disagreement, FileFact, Launch, Site
+from patchkit.site.probe import Answer, Question, ask
+from patchkit.site.record import Dist, dists_in, find_dist, parse_record
+from patchkit.site.static import Module, Search, find_module, search_of
+from patchkit.site.view import View
+
+_PYC_HEAD = 16  # magic, flags, and mtime with size or the source's hash: PEP 552
 
 
 def site_facts(
@@ -30,14 +44,242 @@ def site_facts(
         patchkit.errors.Refused: ``launch-unknown``, ``interpreter-unknown``, ``copy-unknown``.
         patchkit.errors.Unreachable: the image cannot be read.
     """
-    raise NotImplementedError
+    asks = run and image.can_run
+    question = [__version__, asdict(launch), package, list(files), list(decoys), everything, asks, copy]
+    names = json.dumps([image.identity.config, image.identity.diff_ids, question], sort_keys=True)
+    place = cache.folder("facts") / f"{hashlib.sha256(names.encode()).hexdigest()}.json"
+    # An unpacked root has no name for what it holds: it may change under the same identity.
+    kept = image.reference.transport != "rootfs"
+    if kept and (known := _cached(cache.read(place))) is not None:
+        return known
+    site = _read(image, launch, package, files, decoys, everything, copy)
+    if asks:
+        site = _compare(image, site, package, files)
+    if kept:
+        cache.write(place, json.dumps(to_json(site), sort_keys=True).encode())
+    return site
+
+
+def _cached(data: bytes | None) -> Site | None:
+    try:
+        return None if data is None else from_json(json.loads(data))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _read(
+    image: Image,
+    launch: Launch,
+    package: str,
+    files: Sequence[str],
+    decoys: Sequence[str],
+    everything: bool,
+    wanted: str,
+) -> Site:
+    """The facts by reading alone."""
+    view = View(image.fs)
+    search = search_of(view, launch)
+    copies = find_copies(view, launch, package, decoys=decoys, everything=everything)
+    winner = next((copy for copy in copies if copy.serves), None)
+    chosen = _choose(view, copies, wanted) if wanted else winner
+    dist = None if chosen is None else _dist_of(view, search, chosen, package)
+    shipped = parse_record(view.read(dist.record) or b"") if dist is not None and dist.record else {}
+    facts: dict[str, FileFact | None] = {}
+    pycs: dict[str, bytes] = {}
+    for file in files:
+        fact = None if chosen is None else _fact(view, place_of(chosen, package, file), shipped.get(file, ""))
+        facts[file] = fact
+        if fact is not None:
+            pycs.update(_pycs(view, fact.path))
+    return Site(
+        launch=launch,
+        python=search.python.version,
+        search_path=search.path,
+        copies=copies,
+        winner=winner,
+        dist_info=dist.path if dist is not None else "",
+        version=(dist.version if dist is not None else "") or (chosen.version if chosen is not None else ""),
+        files=facts,
+        pycs=pycs,
+        notes=search.notes,
+    )
+
+
+def place_of(copy: Copy, package: str, file: str) -> str:
+    """Where a file of the package (``vllm/models/x.py``) lies in this copy, whatever the copy's folder is called."""
+    top, _, rest = file.partition("/")
+    return posixpath.join(copy.root, rest) if top == package and rest else posixpath.join(copy.base, file)
+
+
+def _choose(view: View, copies: Sequence[Copy], wanted: str) -> Copy:
+    real = view.real(wanted)
+    for copy in copies:
+        if real in (copy.root, copy.base):
+            return copy
+    raise Refused(
+        "copy-unknown",
+        "no copy of the package lies there",
+        where=wanted,
+        remedy="give --copy one of the places listed",
+        details=[copy.root for copy in copies],
+    )
+
+
+def _dist_of(view: View, search: Search, copy: Copy, package: str) -> Dist | None:
+    found = find_dist(view, copy.base, package)
+    if found is not None:
+        return found
+    for entry in search.path:
+        for dist in dists_in(view, entry):
+            if dist.editable and f"{copy.root}/".startswith(f"{dist.editable.rstrip('/')}/"):
+                return dist
+    return None
+
+
+def _fact(view: View, path: str, shipped: str) -> FileFact | None:
+    entry = view.stat(path)
+    if entry is None or entry.kind != "file":
+        return None
+    return FileFact(entry.path, entry, view.fs.read(entry.path), shipped)
+
+
+def _pycs(view: View, path: str) -> dict[str, bytes]:
+    if not path.endswith(".py"):
+        return {}
+    folder, name = posixpath.split(path)
+    stem = name.removesuffix(".py")
+    inside = posixpath.join(folder, "__pycache__")
+    places = [posixpath.join(inside, n) for n in view.names(inside) if n.startswith(f"{stem}.") and n.endswith(".pyc")]
+    places += [posixpath.join(folder, f"{stem}.pyc")]
+    heads = {view.real(place): view.read(place) for place in sorted(places)}
+    return {place: data[:_PYC_HEAD] for place, data in heads.items() if data is not None}
+
+
+def _compare(image: Image, site: Site, package: str, files: Sequence[str]) -> Site:
+    """Ask the interpreter the same, and keep both answers where they differ."""
+    view = View(image.fs)
+    search = search_of(view, site.launch)
+    modules = [package, *(name for file in files if (name := module_of(file)) and name != package)]
+    paths = [fact.path for fact in site.files.values() if fact is not None]
+    real = [origin for name in modules if (found := find_module(view, search, name)) and (origin := found.origin)]
+    try:
+        answer = ask(image, site.launch, Question(modules=modules, files=paths, real=real), read_all=True)
+    except Unreachable as error:
+        if error.code != "cannot-run":
+            raise
+        return replace(site, notes=(*site.notes, f"the interpreter could not be asked: {error.what}"))
+    differs = compare(view, search, answer, modules)
+    for path, told in answer.table("files").items():
+        fact = next((fact for fact in site.files.values() if fact is not None and fact.path == path), None)
+        here = hashlib.sha256(fact.data).hexdigest() if fact is not None else "missing"
+        there = told.get("sha256", told.get("kind")) if isinstance(told, Mapping) else "missing"
+        if here != there:
+            differs.append(Disagreement(f"the bytes of {path}", here, str(there)))
+    micro = answer.parts.get("version")
+    python = site.python
+    if isinstance(micro, list) and len(micro) == 3 and micro[:2] == list(python[:2]):
+        python = (python[0], python[1], int(micro[2]))
+    return replace(site, python=python, how="both", disagreements=tuple(differs))
+
+
+def compare(view: View, search: Search, answer: Answer, modules: Sequence[str]) -> list[Disagreement]:
+    """Where the interpreter's own search differs from the one read from the files."""
+    version = ".".join(str(number) for number in search.python.version[:2])
+    if not answer.spoke:
+        said = f"no answer as a Python gives it: {answer.how_it_ended}"
+        return [Disagreement("the interpreter", f"CPython {version} at {search.python.real}", said)]
+    differs: list[Disagreement] = []
+    told_version = answer.parts.get("version")
+    told = ".".join(str(number) for number in told_version[:2]) if isinstance(told_version, list) else "none"
+    if told != version:
+        differs.append(Disagreement("Python's version", version, told))
+    told_path = answer.parts.get("search_path")
+    if told_path != list(search.path):
+        words = ":".join(str(entry) for entry in told_path) if isinstance(told_path, list) else "none"
+        differs.append(Disagreement("the search path", ":".join(search.path), words))
+    answers = answer.table("modules")
+    for name in modules:
+        here = place(view, find_module(view, search, name))
+        there = told_place(view, answers.get(name))
+        if here != there:
+            differs.append(Disagreement(f"import {name}", here, there))
+    return differs
+
+
+def place(view: View, module: Module | None) -> str:
+    """Where a module was found, in words that both ways share: its file's real path, or its folders'."""
+    if module is None:
+        return "not found"
+    if module.kind == "namespace":
+        return "namespace over " + ", ".join(view.real(folder) for folder in module.locations)
+    return module.origin if module.kind == "zip" else view.real(module.origin)
+
+
+def told_place(view: View, told: object) -> str:
+    """The same words for what the interpreter told."""
+    if not isinstance(told, Mapping):
+        return "not found"
+    if "error" in told:
+        return f"error: {told['error']}"
+    locations = told.get("locations")
+    if told.get("kind") == "namespace" and isinstance(locations, list):
+        return "namespace over " + ", ".join(view.real(str(folder)) for folder in locations)
+    origin = str(told.get("origin"))
+    return origin if told.get("kind") == "zip" else view.real(origin)
+
+
+def module_of(file: str) -> str:
+    """The dotted name of a package-relative path, empty for a file that is no module."""
+    if not file.endswith(".py"):
+        return ""
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def to_json(site: Site) -> dict[str, Any]:
     """The facts as plain JSON values."""
-    raise NotImplementedError
+    data = asdict(replace(site, files={}, pycs={}))
+    data["files"] = {name: None if fact is None else _fact_json(fact) for name, fact in site.files.items()}
+    data["pycs"] = {path: head.hex() for path, head in site.pycs.items()}
+    return data
+
+
+def _fact_json(fact: FileFact) -> dict[str, Any]:
+    entry = asdict(replace(fact.entry, xattrs={}))
+    entry["xattrs"] = {name: value.hex() for name, value in fact.entry.xattrs.items()}
+    return {
+        "path": fact.path,
+        "entry": entry,
+        "data": base64.b64encode(fact.data).decode(),
+        "shipped": fact.shipped,
+    }
 
 
 def from_json(data: Mapping[str, Any]) -> Site:
     """The facts that ``to_json`` wrote. Raises ValueError (or KeyError, TypeError) on anything else."""
-    raise NotImplementedError
+    copies = tuple(_copy_from(item) for item in data["copies"])
+    launch = data["launch"]
+    first, second, third = data["python"]
+    return Site(
+        launch=Launch(**{**launch, "flags": tuple(launch["flags"])}),
+        python=(first, second, third),
+        search_path=tuple(data["search_path"]),
+        copies=copies,
+        winner=None if data["winner"] is None else _copy_from(data["winner"]),
+        dist_info=data["dist_info"],
+        version=data["version"],
+        files={name: None if fact is None else _fact_from(fact) for name, fact in data["files"].items()},
+        pycs={path: bytes.fromhex(head) for path, head in data["pycs"].items()},
+        how=data["how"],
+        disagreements=tuple(Disagreement(**item) for item in data["disagreements"]),
+        notes=tuple(data["notes"]),
+    )
+
+
+def _copy_from(data: Mapping[str, Any]) -> Copy:
+    return Copy(**{**data, "wins_for": tuple(data["wins_for"])})
+
+
+def _fact_from(data: Mapping[str, Any]) -> FileFact:
+    entry = dict(data["entry"])
+    entry["xattrs"] = {name: bytes.fromhex(value) for name, value in entry["xattrs"].items()}
+    return FileFact(data["path"], Entry(**entry), base64.b64decode(data["data"]), data["shipped"])

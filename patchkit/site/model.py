@@ -75,7 +75,9 @@ class Site:
     """The facts about one package under one launch. ``python`` is (major, minor, micro); ``search_path`` is the
     interpreter's ``sys.path`` in order; ``dist_info`` the winner's dist-info folder or empty; ``files`` maps a path
     relative to the copy's ``base`` (``vllm/models/x.py``) to what lies there, None where nothing does. ``pycs`` holds
-    compiled files found beside the files asked for: real path -> first 16 bytes of each."""
+    compiled files found beside the files asked for: real path -> first 16 bytes of each. ``notes`` tell what reading
+    alone cannot decide. The winner is the one that reading finds: it must not be relied on where ``disagreements`` name
+    an import."""
 
     launch: Launch
     python: tuple[int, int, int]
@@ -88,3 +90,4 @@ class Site:
     pycs: Mapping[str, bytes] = field(default_factory=dict)
     how: Literal["static", "dynamic", "both"] = "static"
     disagreements: tuple[Disagreement, ...] = ()
+    notes: tuple[str, ...] = ()

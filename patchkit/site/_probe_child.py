@@ -1,0 +1,98 @@
+# Runs under an image's own interpreter (Python 3.8 or newer) in a process of its own: imports modules, or runs one
+# assert, and tells what came of it. As few modules as possible are imported before the work: a module that only works
+# because somebody else imported `os.path` must fail here as it would in the server.
+import sys
+
+
+def told(error):
+    """The exception and those behind it: type, text, missing module, and each frame's file and line."""
+    chain, seen = [], set()
+    while error is not None and id(error) not in seen and len(chain) < 10:
+        seen.add(id(error))
+        frames, trace = [], error.__traceback__
+        while trace is not None:
+            frames.append([trace.tb_frame.f_code.co_filename, trace.tb_lineno])
+            trace = trace.tb_next
+        if isinstance(error, SyntaxError):
+            frames.append([str(error.filename), error.lineno or 0])
+        chain.append(
+            {
+                "type": type(error).__name__,
+                "kinds": [kind.__name__ for kind in type(error).__mro__],
+                "text": str(error)[:2000],
+                "name": getattr(error, "name", None) if isinstance(error, ImportError) else None,
+                "frames": frames[:50] + frames[50:][-150:],
+            }
+        )
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return chain
+
+
+def imported(name):
+    try:
+        __import__(name)
+        module = sys.modules[name]
+    except BaseException as error:
+        return {"error": told(error)}
+    file = getattr(module, "__file__", None)
+    result = {"file": file}
+    if file:
+        import hashlib
+        import os
+
+        result["real"] = os.path.realpath(file)
+        try:
+            with open(file, "rb") as source:
+                result["sha256"] = hashlib.sha256(source.read()).hexdigest()
+        except OSError as error:
+            result["unreadable"] = str(error)
+    return result
+
+
+def asserted(task):
+    names = {"__name__": "patchkit_assert"}
+    try:
+        if task["before"]:
+            exec(compile(task["before"], "<before>", "exec", dont_inherit=True), names)
+        __import__(task["module"])
+        names["module"] = sys.modules[task["module"]]
+        top = task["module"].partition(".")[0]
+        names[top] = sys.modules[top]
+        exec(compile(task["code"], "<assert>", "exec", dont_inherit=True), names)
+    except BaseException as error:
+        return {"error": told(error)}
+    return {}
+
+
+def work(task):
+    if task.get("first") is not None and sys.path and sys.path[0] == "":
+        sys.path[0] = task["first"]
+    if "assert" in task:
+        result = asserted(task["assert"])
+    else:
+        result = {name: imported(name) for name in task["imports"]}
+    import json
+
+    data = json.dumps(result).encode()
+    if "connection" in task:
+        task["connection"].send_bytes(data)
+        task["connection"].close()
+        return
+    import os
+
+    while data:
+        data = data[os.write(task["fd"], data) :]
+    os.close(task["fd"])
+    # What the package left running (threads, atexit hooks) does not belong to the proof.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def arguments():
+    import json
+
+    return json.loads("".join(sys.argv[1:]))
+
+
+work(globals()["TASK"] if "TASK" in globals() else arguments())
