@@ -75,7 +75,8 @@ class FilePatch:
 
         Raises:
             patchkit.errors.BadInput: ``unsafe-path`` for a name that is absolute, has ``.`` or ``..`` components, NUL
-                or a drive letter, or leads out of the tree any other way; ``strip-too-deep`` when nothing would be left.
+                or a drive letter, or leads out of the tree any other way; ``strip-too-deep`` when nothing would be
+                left of it.
         """
         return (
             None if self.old_name == NULL else strip_name(self.old_name, strip),
@@ -117,8 +118,9 @@ class HunkResult:
     """What one hunk would do. Lines are 1-based in the file before the patch.
 
     ``stated`` is the old side's line in the patch, ``found`` where it stands (the new side's place for ``applied``),
-    None where nowhere; ``offset`` is their distance. ``candidates`` are all lines that fit when it is more than one
-    (at most 20 told). ``fuzz`` is the number of context lines that had to be dropped at an end. ``why`` is one sentence for people.
+    None where nowhere; ``offset`` is their distance, less what hunks that are there already have added. ``candidates``
+    are all lines that fit when it is more than one (at most 20 told). ``fuzz`` is the number of context lines that had
+    to be dropped at an end. ``why`` is one sentence for people.
     """
 
     number: int
@@ -163,8 +165,9 @@ class FileResult:
 @dataclass(frozen=True, slots=True)
 class PatchResult:
     """What one patch would do: one result a section, in order. ``state`` is the state of the whole: the worst of its
-    files, ``partial`` where some hunks are there and others are not. ``changes`` maps each path that would change to its
-    new bytes, None for removal; empty unless ``ok``. ``modes`` maps paths to the git mode to set."""
+    files, ``partial`` where some hunks are there and others are not. ``changes`` maps each path that would change to
+    its new bytes, None for removal; empty unless ``ok``. ``modes`` maps paths to the git mode to set. ``done`` of
+    ``total`` hunks (or whole files, where a section has none) were there already."""
 
     patch: Patch
     state: State
