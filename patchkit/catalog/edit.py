@@ -71,6 +71,12 @@ def without_patch(text: str, patch: str, file: str | None = None) -> str:
     return page.text
 
 
+def with_versions(text: str, versions: str) -> str:
+    """The manifest with another range of releases that its series is for."""
+    page = _Page.of(text)
+    return page.with_key(page.root, "versions", versions)
+
+
 _Value = str | dict[str, str]
 
 

@@ -6,6 +6,7 @@ import ast
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
@@ -63,14 +64,17 @@ def load_manifest(path: Path) -> Manifest:
     return load_text(path, _bytes(path), path.resolve().parent.parent)
 
 
-def load_text(path: Path, data: bytes, root: Path) -> Manifest:
+def load_text(path: Path, data: bytes, root: Path, pending: Mapping[str, bytes] = MappingProxyType({})) -> Manifest:
     """What ``load_manifest`` would give if ``path`` held ``data``: a changed manifest is checked before it is written.
+
+    Args:
+        pending: patches that are about to be written too, by their path below ``root``.
 
     Raises:
         patchkit.errors.BadInput: ``bad-manifest`` with every fault in its details.
     """
     faults = Faults()
-    found = _load(path, data, root, faults)
+    found = _load(path, data, root, faults, pending)
     faults.settle()
     assert found is not None
     return found
@@ -102,11 +106,13 @@ def _bytes(path: Path) -> bytes:
         raise BadInput("no-manifest-file", f"cannot be read: {error.strerror}", where=str(path)) from error
 
 
-def _load(path: Path, data: bytes, root: Path, faults: Faults) -> Manifest | None:
+def _load(
+    path: Path, data: bytes, root: Path, faults: Faults, pending: Mapping[str, bytes] = MappingProxyType({})
+) -> Manifest | None:
     node = nodes.compose(path, data, faults)
     if node is None:
         return None
-    rules = _Rules(root)
+    rules = _Rules(root, pending)
     decoder = Decoder(path, faults, rules.checks, {"path": path})
     rules.fault = decoder.fault
     found: Manifest | None = decoder.decode(node, Manifest)
@@ -116,8 +122,9 @@ def _load(path: Path, data: bytes, root: Path, faults: Faults) -> Manifest | Non
 class _Rules:
     """What the types alone do not hold, one method a class."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, pending: Mapping[str, bytes]) -> None:
         self._root = root
+        self._pending = pending
         self.fault: Callable[[Trail, str], None] = lambda trail, text: None
         self.checks: Mapping[type, Callable[..., None]] = {
             Manifest: self._manifest,
@@ -180,22 +187,27 @@ class _Rules:
     def _targets(self, entry: PatchEntry, trail: Trail) -> dict[str, TargetKind] | None:
         """The files that the entry's diff touches, path -> create, delete or modify; None after noting a fault."""
         place = (*trail, "file")
-        file = self._root / entry.file
-        if not file.is_file():
-            self.fault(place, f"{entry.file} is not there{_similar(file)}")
-            return None
-        if not file.resolve().is_relative_to(self._root.resolve()):
-            self.fault(place, f"{entry.file} leads out of the catalog, to {file.resolve()}")
-            return None
-        if file.stat().st_size > _MAX_PATCH:
-            self.fault(place, f"{entry.file} is larger than {_MAX_PATCH} bytes")
+        data = self._pending.get(entry.file) or self._patch(entry.file, place)
+        if data is None:
             return None
         try:
-            return targets_of(diff.parse(file.read_bytes(), entry.file))
+            return targets_of(diff.parse(data, entry.file))
         except PatchkitError as error:
             for said in (str(error), *error.details):
                 self.fault(place, f"{entry.file}: {said}")
             return None
+
+    def _patch(self, name: str, place: Trail) -> bytes | None:
+        file = self._root / name
+        if not file.is_file():
+            self.fault(place, f"{name} is not there{_similar(file)}")
+        elif not file.resolve().is_relative_to(self._root.resolve()):
+            self.fault(place, f"{name} leads out of the catalog, to {file.resolve()}")
+        elif file.stat().st_size > _MAX_PATCH:
+            self.fault(place, f"{name} is larger than {_MAX_PATCH} bytes")
+        else:
+            return file.read_bytes()
+        return None
 
     def _drop_when(self, condition: DropWhen, trail: Trail) -> None:
         if bool(condition.post) == (condition.syntax is not None):

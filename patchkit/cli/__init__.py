@@ -26,6 +26,8 @@ COMMANDS = {
     "manifest": "Check manifests, and teach them new image digests.",
     "patch": "Apply, check and merge unified diffs on a plain folder.",
     "init": "Start a catalog: manifest, README, schema for editors, CI workflow.",
+    "edit": "Put pristine files into a work folder to change them there.",
+    "save": "Make a patch of the work folder: diff, header, hashes, place in the series.",
     "survey": "Show what every patch would do to every release on the package index.",
 }
 

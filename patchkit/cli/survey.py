@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from patchkit import diff, index
+from patchkit import diff
 from patchkit.catalog.load import load_catalog
 from patchkit.catalog.model import Manifest, PatchEntry
 from patchkit.cli import options, render
@@ -69,7 +69,7 @@ def command(
     if sum((bool(versions), everything, latest)) > 1:
         raise click.UsageError("give one of --versions, --all and --latest")
     series = _from_files(package, files) if files else _from_catalog(package, catalog, manifest, only)
-    indexes = index.Indexes((url,)) if url else index.configured()
+    indexes = releases.indexes(url)
     name = releases.distribution(series[0][1].manifest)
     known = indexes.versions(name)
     chosen = [str(each) for each in sorted(known, reverse=True)] if everything else choose_versions(known, versions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from packaging.version import Version
@@ -14,10 +14,12 @@ from patchkit.catalog.model import Manifest, Match, PatchEntry
 from patchkit.catalog.variants import choose, groups
 from patchkit.errors import Refused
 from patchkit.images.model import Entry, Identity, Reference
-from patchkit.index import Indexes, Sdist, Wheel
-from patchkit.plan import ABSENT, Plan, Series, make_plan
+from patchkit.index import DistFile, Indexes, Sdist, Wheel, configured
+from patchkit.plan import ABSENT, Plan, Series, digest_of, make_plan
 from patchkit.site.model import Copy, FileFact, Launch, Site
 
+#: The Python whose grammar counts where no image tells one.
+PYTHON = (sys.version_info.major, sys.version_info.minor)
 _BASE = "/site-packages"
 _LAUNCH = Launch("unknown", "", "", "/", {}, source="a release on a package index")
 
@@ -102,12 +104,58 @@ class SdistRelease:
         return frozenset()
 
 
+@dataclass(frozen=True)
+class SiteRelease:
+    """The package as it lies in an image. ``record`` holds the names in its RECORD, empty where it has none."""
+
+    site: Site
+    label: str
+    record: frozenset[str] = frozenset()
+
+    @property
+    def version(self) -> str:
+        return self.site.version
+
+    def hash_of(self, path: str) -> str:
+        if path not in self.site.files:
+            return ""
+        fact = self.site.files[path]
+        return digest_of(fact.data if fact else None)
+
+    def read(self, path: str) -> bytes | None:
+        fact = self.site.files[path]
+        return fact.data if fact else None
+
+    def paths(self) -> frozenset[str]:
+        return self.record
+
+
+@dataclass(frozen=True)
+class Remembering(Indexes):
+    """Indexes that are asked for a package's list of files once in a run, however many releases are looked at."""
+
+    _known: dict[str, tuple[DistFile, ...]] = field(default_factory=dict, repr=False, compare=False)
+
+    def files(self, package: str) -> tuple[DistFile, ...]:
+        if package not in self._known:
+            self._known[package] = Indexes.files(self, package)
+        return self._known[package]
+
+
+def indexes(url: str | None = None) -> Indexes:
+    """The index at ``url``, else those that pip is configured to use."""
+    if url:
+        return Remembering((url,))
+    found = configured()
+    return Remembering(found.urls, found.ca_bundle)
+
+
 def distribution(manifest: Manifest) -> str:
     """What the package is called on an index."""
     return manifest.distribution or manifest.package.partition(".")[0]
 
 
-def release(indexes: Indexes, package: str, version: str) -> Release:
+def release(source: Indexes, package: str, version: str) -> Release:
     """One release: its wheel, else its source distribution.
 
     Raises:
@@ -115,28 +163,28 @@ def release(indexes: Indexes, package: str, version: str) -> Release:
         patchkit.errors.Unreachable: an index does not answer.
     """
     try:
-        return WheelRelease(indexes.wheel(package, version))
+        return WheelRelease(source.wheel(package, version))
     except Refused as error:
         if error.code != "release-unknown":
             raise
-    return SdistRelease(indexes.sdist(package, version))
+    return SdistRelease(source.sdist(package, version))
 
 
-def newest(indexes: Indexes, package: str) -> str:
+def newest(source: Indexes, package: str) -> str:
     """The newest final release. Raises as ``release``."""
-    versions = indexes.versions(package)
+    versions = source.versions(package)
     final = [version for version in versions if not version.is_prerelease]
     return str(max(final or versions))
 
 
-def having(indexes: Indexes, package: str, hashes: Mapping[str, str], near: Iterable[str] = ()) -> Release | None:
+def having(source: Indexes, package: str, hashes: Mapping[str, str], near: Iterable[str] = ()) -> Release | None:
     """A release whose files have these hashes (path -> ``sha256:<hex>``), told by RECORD alone; None where there is no
     such release. The versions in ``near`` are looked at first, then all from the newest down."""
-    known = indexes.versions(package)
+    known = source.versions(package)
     first = [version for text in near if (version := Version(text)) in known]
     for version in dict.fromkeys([*first, *reversed(known)]):
         try:
-            found = WheelRelease(indexes.wheel(package, str(version)))
+            found = WheelRelease(source.wheel(package, str(version)))
         except Refused:
             continue  # a release without a wheel tells no hashes
         if all(found.hash_of(path) == digest for path, digest in hashes.items()):
@@ -148,10 +196,9 @@ def plan_for(source: Release, series: Series) -> Plan:
     """What the series would do to the release: the same plan that an image with it would get."""
     files = {path: _fact(path, source) for path in series.paths}
     copy = Copy(f"{_BASE}/{series.manifest.package}", _BASE, "wheel", source.version, serves=True)
-    python = sys.version_info
     site = Site(
         launch=_LAUNCH,
-        python=(python.major, python.minor, python.micro),
+        python=(*PYTHON, 0),
         search_path=(_BASE,),
         copies=(copy,),
         winner=copy,
