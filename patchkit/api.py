@@ -13,8 +13,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,12 +23,13 @@ from patchkit.catalog.match import match
 from patchkit.catalog.model import Assert
 from patchkit.deliver import bind, output
 from patchkit.deliver import image as image_delivery
-from patchkit.deliver.receipt import Receipt, files_of, receipt_of, to_bytes
+from patchkit.deliver.receipt import DeliveryKind, Receipt, files_of, receipt_of, to_bytes
 from patchkit.deliver.receipt import load as load_receipt
 from patchkit.errors import BadInput, Refused
 from patchkit.findings import Finding
-from patchkit.images import TRANSPORTS, open_image, parse_reference
+from patchkit.images import TRANSPORTS, derive_index, open_all, open_image, parse_reference
 from patchkit.images.model import Identity, Image, Mount, Reference
+from patchkit.images.platforms import host_platform
 from patchkit.plan import Plan, Row, load_series, make_plan
 from patchkit.proof.model import Proof
 from patchkit.proof.prove import prove
@@ -83,17 +84,26 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
-    """A finished delivery. ``delivered`` is how to call the image that runs the patched files."""
+class Done:
+    """One platform of a finished delivery."""
 
     plan: Plan
     receipt: Receipt
     proof: Proof
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A finished delivery. ``delivered`` is how to call the image that runs the patched files, ``existed`` whether it
+    was there already. ``platforms`` holds one item for each patched platform, this machine's own first; ``findings``
+    tell of platforms and attestations that were left out."""
+
     delivered: Reference
     existed: bool
+    platforms: tuple[Done, ...]
     receipt_path: Path
     overlay_path: Path | None
-    next_steps: tuple[str, ...] = field(default_factory=tuple)
+    findings: tuple[Finding, ...] = ()
 
 
 @contextmanager
@@ -151,20 +161,62 @@ def apply(
 ) -> Applied:
     """Patch an image, prove it, and write overlay and receipt.
 
+    An image of several platforms is patched on each that holds the package; mounts are for one.
+
     Raises:
         patchkit.errors.Refused: ``does-not-apply`` with a line for each file patch that cannot be delivered; and what
             the deliveries raise. Nothing was written then.
     """
     step(f"reading {reference}")
-    with opened(reference, options) as image:
-        origin = image.origin()
-        plan = look(origin, options)
-        refuse_unless_deliverable(plan)
-        services = _services(plan, delivery)
+    if delivery.mode == "bind":
+        with opened(reference, options) as image:
+            origin = image.origin()
+            refuse_remote(origin)
+            plan = look(origin, options)
+            refuse_unless_deliverable(plan)
+            with output.locked(delivery.output):
+                return _apply_by_mounts(origin, plan, options, delivery, step)
+    with ExitStack() as stack:
+        images = open_all(parse_reference(reference), platform=options.platform)
+        for image in images:
+            stack.enter_context(image)
+        looked, findings = _look_at_all(images, options)
         with output.locked(delivery.output):
-            if delivery.mode == "bind":
-                return _apply_by_mounts(origin, plan, services, options, delivery, step)
-            return _apply_by_image(image, origin, plan, services, options, delivery, step)
+            return _apply_by_images(looked, findings, options, delivery, step)
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """One platform: the image as named, its origin, and the plan for the origin (None: the package is not there)."""
+
+    image: Image
+    origin: Image
+    plan: Plan | None
+
+
+def _look_at_all(images: Sequence[Image], options: Options) -> tuple[list[_Looked], list[Finding]]:
+    """A plan for each platform that holds what is to be patched; every plan must be deliverable."""
+    looked: list[_Looked] = []
+    findings: list[Finding] = []
+    first: Refused | None = None
+    for image in images:
+        origin = image.origin()
+        try:
+            plan = look(origin, options)
+            if len(images) > 1 and all(row.state in ("target-missing", "not-applicable") for row in plan.rows):
+                refuse_unless_deliverable(plan)
+        except Refused as error:
+            if len(images) == 1 or error.code not in ("package-absent", "does-not-apply"):
+                raise
+            first = first or error
+            looked.append(_Looked(image, origin, None))
+            findings.append(Finding("platform-left", "note", f"left as it is: {error.what}", image.identity.platform))
+            continue
+        refuse_unless_deliverable(plan)
+        looked.append(_Looked(image, origin, plan))
+    if first is not None and all(one.plan is None for one in looked):
+        raise first
+    return looked, findings
 
 
 def refuse_unless_deliverable(plan: Plan) -> None:
@@ -209,68 +261,78 @@ def _copy(site: Site, wanted: str) -> Copy:
     return site.winner
 
 
-def _services(plan: Plan, delivery: Delivery) -> tuple[str, ...]:
-    return delivery.services or ((plan.match.manifest.service,) if plan.match.manifest.service else ())
-
-
-def _apply_by_image(
-    image: Image,
-    origin: Image,
-    plan: Plan,
-    services: Sequence[str],
-    options: Options,
-    delivery: Delivery,
-    step: Step,
+def _apply_by_images(
+    looked: Sequence[_Looked], findings: list[Finding], options: Options, delivery: Delivery, step: Step
 ) -> Applied:
-    if not plan.changed:
+    image = looked[0].image
+    if not any(one.plan and one.plan.changed for one in looked):
         # All of it is in the image already: a derived image would add nothing, and its proof is this one's.
-        proof = _prove(image, plan, options, delivery, ())
-        receipt = receipt_of(plan, "none", proof, delivered=str(image.reference), identity=image.identity)
-        return _finish(plan, receipt, proof, image.reference, True, services, delivery, options)
-    derivation = image_delivery.derivation_of(plan, origin.fs)
+        done = [
+            _done("none", one.plan, _prove(one.image, one.plan, options, delivery, ()), one.image, options)
+            for one in looked
+            if one.plan
+        ]
+        return _finish(image.reference, True, done, findings, delivery)
     target = _target(image, delivery.tag)
     step(f"writing {target}")
-    derived = image.derive(derivation, target, force=delivery.force, in_place=delivery.in_place)
-    step(f"proving {derived.reference}")
-    with open_image(derived.reference, platform=derived.identity.platform) as patched:
-        if patched.identity.config != derived.identity.config:
-            raise Refused(
-                "tag-moved",
-                "somebody else wrote this name while the proof was under way",
-                where=str(derived.reference),
-                remedy="run again, or give another name with --tag",
-            )
-        proof = _prove(patched, plan, options, delivery, ())
-    receipt = receipt_of(
-        plan,
-        "image",
-        proof,
-        delivered=str(derived.reference),
-        identity=derived.identity,
-        road=derived.road,
-        launch_given=options.launch or "",
+    derived = derive_index(
+        [one.image for one in looked],
+        [image_delivery.derivation_of(one.plan, one.origin.fs) if one.plan else None for one in looked],
+        target,
+        force=delivery.force,
+        in_place=delivery.in_place,
     )
-    return _finish(plan, receipt, proof, derived.reference, derived.existed, services, delivery, options)
+    for digest in derived.dropped:
+        findings.append(Finding("attestation-dropped", "note", "it was true of the unpatched image only", where=digest))
+    done = []
+    for one, result in zip(looked, derived.images, strict=True):
+        if one.plan is None or result is None:
+            continue
+        step(f"proving {result.reference} ({result.identity.platform})")
+        with open_image(result.reference, platform=result.identity.platform) as patched:
+            if patched.identity.config != result.identity.config:
+                raise Refused(
+                    "tag-moved",
+                    "somebody else wrote this name while the proof was under way",
+                    where=str(result.reference),
+                    remedy="run again, or give another name with --tag",
+                )
+            proof = _prove(patched, one.plan, options, delivery, ())
+            done.append(_done("image", one.plan, proof, patched, options, road=result.road))
+    existed = all(result is None or result.existed for result in derived.images)
+    return _finish(derived.reference, existed, done, findings, delivery)
 
 
-def _apply_by_mounts(
-    origin: Image, plan: Plan, services: Sequence[str], options: Options, delivery: Delivery, step: Step
-) -> Applied:
-    refuse_remote(origin)
+def _apply_by_mounts(origin: Image, plan: Plan, options: Options, delivery: Delivery, step: Step) -> Applied:
     step(f"writing patched files to {delivery.output}")
     mounts = bind.write_mounts(plan, delivery.output)
     step("proving the mounts")
     proof = _prove(origin, plan, options, delivery, mounts)
+    done = _done("bind" if mounts else "none", plan, proof, origin, options, mounts=mounts)
+    return _finish(origin.reference, False, [done], [], delivery)
+
+
+def _done(
+    kind: DeliveryKind,
+    plan: Plan,
+    proof: Proof,
+    delivered: Image,
+    options: Options,
+    *,
+    road: str = "",
+    mounts: tuple[Mount, ...] = (),
+) -> Done:
     receipt = receipt_of(
         plan,
-        "bind",
+        kind,
         proof,
-        delivered=str(origin.reference),
-        identity=origin.identity,
+        delivered=str(delivered.reference),
+        identity=delivered.identity,
         mounts=mounts,
+        road=road,
         launch_given=options.launch or "",
     )
-    return _finish(plan, receipt, proof, origin.reference, False, services, delivery, options)
+    return Done(plan, receipt, proof)
 
 
 def refuse_remote(image: Image) -> None:
@@ -321,23 +383,25 @@ def _asserts(plan: Plan) -> tuple[Assert, ...]:
 
 
 def _finish(
-    plan: Plan,
-    receipt: Receipt,
-    proof: Proof,
-    delivered: Reference,
-    existed: bool,
-    services: Sequence[str],
-    delivery: Delivery,
-    options: Options,
+    delivered: Reference, existed: bool, done: Sequence[Done], findings: Sequence[Finding], delivery: Delivery
 ) -> Applied:
     """Write receipt and overlay: the last step, so that what lies there is always of a finished delivery."""
+    host = host_platform()
+    ordered = sorted(done, key=lambda one: one.plan.identity.platform != host)
+    first = ordered[0]
     receipt_path = delivery.output.absolute() / output.RECEIPT_NAME
     overlay_path = delivery.output.absolute() / output.OVERLAY_NAME
-    text = overlay_text(receipt, services, receipt_path) if services else None
-    output.write_file(receipt_path, to_bytes(receipt))
+    service = first.plan.match.manifest.service
+    services = delivery.services or ((service,) if service else ())
+    text = overlay_text(first.receipt, services, receipt_path) if services else None
+    for one in ordered[1:]:
+        name = f"receipt.{one.plan.identity.platform.replace('/', '-')}.json"
+        output.write_file(receipt_path.with_name(name), to_bytes(one.receipt))
+    output.write_file(receipt_path, to_bytes(first.receipt))
     if text is not None:
         output.write_file(overlay_path, text.encode())
-    return Applied(plan, receipt, proof, delivered, existed, receipt_path, overlay_path if text is not None else None)
+    written = overlay_path if text is not None else None
+    return Applied(delivered, existed, tuple(ordered), receipt_path, written, tuple(findings))
 
 
 def overlay_text(receipt: Receipt, services: Sequence[str], receipt_path: Path) -> str:

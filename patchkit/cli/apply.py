@@ -68,15 +68,27 @@ def command(
         return 0
     delivery = api.Delivery(mode, tag, output, services, force, in_place, devices, gpus)
     done = api.apply(image, options, delivery, step=_told(as_json))
-    parts = {**show.plan_parts(done.plan), "levels": level_json(done.proof), "delivery": _delivery_part(done)}
+    platforms = [{**show.plan_parts(one.plan), "levels": level_json(one.proof)} for one in done.platforms]
+    findings = show.finding_parts(done.findings)
     if as_json:
-        print_json(document("apply", **parts))
+        first = platforms[0]
+        findings = [*first["findings"], *findings]
+        print_json(
+            document(
+                "apply",
+                **{**first, "findings": findings},
+                delivery=_delivery_part(done),
+                platforms=platforms[1:],
+            )
+        )
     else:
-        show.print_plan(parts)
-        show.print_levels(parts["levels"])
-        show.print_findings(parts["findings"])
+        for parts in platforms:
+            show.print_plan(parts)
+            show.print_levels(parts["levels"])
+            show.print_findings(parts["findings"])
+        show.print_findings(findings)
         _print_delivery(done)
-    return verdict(done.proof.levels, require)
+    return max(verdict(one.proof.levels, require) for one in done.platforms)
 
 
 def _told(as_json: bool) -> api.Step:
@@ -84,32 +96,32 @@ def _told(as_json: bool) -> api.Step:
 
 
 def _delivery_part(done: api.Applied) -> dict[str, Any]:
+    receipt = done.platforms[0].receipt
     return {
-        "kind": done.receipt.kind,
+        "kind": receipt.kind,
         "reference": str(done.delivered),
-        "identity": show.image_part(done.delivered, done.receipt.delivered_identity),
+        "identity": show.image_part(done.delivered, receipt.delivered_identity),
         "existed": done.existed,
-        "road": done.receipt.road,
+        "road": receipt.road,
         "receipt": str(done.receipt_path),
         "overlay": str(done.overlay_path) if done.overlay_path else None,
-        "mounts": [{"source": mount.source, "target": mount.target} for mount in done.receipt.mounts],
+        "mounts": [{"source": mount.source, "target": mount.target} for mount in receipt.mounts],
     }
 
 
 def _print_delivery(done: api.Applied) -> None:
     click.echo()
-    kind = done.receipt.kind
-    identity = done.receipt.delivered_identity
-    if kind == "none":
+    receipt = done.platforms[0].receipt
+    if receipt.kind == "none":
         click.echo(f"nothing to do: {done.delivered} holds every patch already")
-    elif kind == "image":
+    elif receipt.kind == "image":
         word = "was there already" if done.existed else "written"
-        click.echo(f"{done.delivered} {word}: {identity.config}")
-        if done.receipt.road:
-            click.echo(f"  by {done.receipt.road}")
+        click.echo(f"{done.delivered} {word}: {receipt.delivered_identity.config}")
+        if receipt.road:
+            click.echo(f"  by {receipt.road}")
     else:
-        click.echo(f"{len(done.receipt.mounts)} files to mount over {done.delivered}")
-    click.echo(f"fingerprint {done.receipt.fingerprint}")
+        click.echo(f"{len(receipt.mounts)} files to mount over {done.delivered}")
+    click.echo(f"fingerprint {receipt.fingerprint}")
     click.echo(f"receipt     {done.receipt_path}")
     if done.overlay_path:
         click.echo(f"overlay     {done.overlay_path}")
