@@ -22,6 +22,7 @@ def told(error):
                 "text": str(error)[:2000],
                 "name": getattr(error, "name", None) if isinstance(error, ImportError) else None,
                 "frames": frames[:50] + frames[50:][-150:],
+                "link": "cause" if error.__cause__ else "context",
             }
         )
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -1,0 +1,53 @@
+"""The files of an image as a container with bind mounts sees them."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from patchkit.errors import Refused
+from patchkit.images.model import MAX_READ, Entry, Filesystem, Mount
+
+
+class MountedFiles:
+    """A file system with files of this machine laid over it. Only single files are mounted by patchkit."""
+
+    def __init__(self, below: Filesystem, mounts: Sequence[Mount]) -> None:
+        self._below = below
+        self._sources = {mount.target: Path(mount.source) for mount in mounts}
+
+    def lstat(self, path: str) -> Entry | None:
+        source = self._sources.get(path)
+        if source is None:
+            return self._below.lstat(path)
+        try:
+            found = source.stat()
+        except OSError:
+            # An engine would make an empty folder of a source that is missing.
+            return Entry(path, "dir", 0o755, 0, 0)
+        kind = "file" if stat.S_ISREG(found.st_mode) else "dir"
+        mode = stat.S_IMODE(found.st_mode)
+        return Entry(
+            path, "file" if kind == "file" else "dir", mode, found.st_uid, found.st_gid, found.st_size, _seconds(found)
+        )
+
+    def read(self, path: str, limit: int = MAX_READ) -> bytes:
+        source = self._sources.get(path)
+        if source is None:
+            return self._below.read(path, limit)
+        if not source.is_file():
+            raise FileNotFoundError(path)
+        if source.stat().st_size > limit:
+            raise Refused("file-too-large", f"larger than {limit} bytes", where=str(source))
+        return source.read_bytes()
+
+    def listdir(self, path: str) -> Sequence[str]:
+        added = {posixpath.basename(target) for target in self._sources if posixpath.dirname(target) == path}
+        return sorted({*self._below.listdir(path), *added})
+
+
+def _seconds(found: os.stat_result) -> int:
+    return found.st_mtime_ns // 10**9
