@@ -16,8 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests import images
+
+# No test asserts a time, so none may fail for being slow.
+settings.register_profile("default", deadline=None)
+settings.register_profile("fuzz", deadline=None, max_examples=5000)
+settings.load_profile("default")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -66,8 +66,9 @@ def build(name: str) -> Fixture:
             folder.mkdir(parents=True)
             with _index_cache():
                 variant = make()
-            layers = [_base()]
-            for number, layer in enumerate(variant.layers, start=1):
+            above = variant.layers if variant.root is None else (variant.root, *variant.layers)
+            layers = [_base()] if variant.root is None else []
+            for number, layer in enumerate(above, start=1):
                 layers.append(folder / f"{number}.tar")
                 layer.write(layers[-1])
             (folder / "layers.json").write_text(json.dumps([str(path) for path in layers]))
@@ -187,6 +188,19 @@ def load(name: str, tag: str = "") -> str:
             archive.unlink()
         _write(mark, client.images.get(reference).id.encode())
     return reference
+
+
+def clean() -> None:
+    """Remove the fixture images from the engine, where there is one, and everything that was built."""
+    import docker
+    import docker.errors
+
+    with contextlib.suppress(docker.errors.DockerException), contextlib.closing(docker.from_env()) as client:
+        for image in client.images.list():
+            for tag in image.tags:
+                if tag.startswith("patchkit-fixture/"):
+                    client.images.remove(tag)
+    subprocess.run(["rm", "-rf", BUILD], check=True)
 
 
 def _base() -> Path:

@@ -45,4 +45,10 @@ def build(name: str, form: str, tag: str, output: Path | None) -> None:
         click.echo(target)
 
 
+@main.command()
+def clean() -> None:
+    """Remove all fixture images, from the engine too."""
+    images.clean()
+
+
 main()

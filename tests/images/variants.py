@@ -18,11 +18,13 @@ SITE = f"{VENV}/lib/python3.11/site-packages"
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One image: its layers above the Debian root, bottom first, and the ``config`` part of its image config."""
+    """One image: its layers above the root, bottom first, the ``config`` part of its image config, and what else the
+    image config says at its top level. The root is Debian's unless the variant brings its own."""
 
     layers: tuple[Tree, ...]
     config: Mapping[str, Any]
     top: Mapping[str, Any] = field(default_factory=dict)
+    root: Tree | None = None
 
 
 VARIANTS: dict[str, Callable[[], Variant]] = {}
@@ -100,6 +102,23 @@ def _serving(package: Package, *, decoy: Package | None = None, record_all: bool
 def xpu() -> Variant:
     """Like Intel's nightly: vLLM in a venv, and a decoy checkout in the working folder."""
     return _serving(packages.vllm())
+
+
+@_variant
+def demo() -> Variant:
+    """The same image on a root that only looks like one: to be read, on any machine, without Debian's packages."""
+    image = xpu()
+    root = Tree()
+    for name in ("bin", "lib", "lib64", "sbin"):
+        root.folder(f"/usr/{name}")
+        root.symlink(f"/{name}", f"usr/{name}")
+    root.file(_PYTHON, "a stand-in: nothing of this image is run\n", 0o755)
+    root.symlink("/usr/bin/python3", "python3.11")
+    for module in ("os.py", "site.py", "encodings/__init__.py"):  # by these Python finds its own library
+        root.file(f"/usr/lib/python3.11/{module}", "")
+    root.folder("/usr/lib/python3.11/lib-dynload")
+    root.file("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n")
+    return Variant(image.layers, image.config, root=root)
 
 
 @_variant
