@@ -24,10 +24,14 @@ COMMANDS = {
     "compose": "Write the compose overlay of an image's patches.",
     "doctor": "Look for everything that can make a patch a silent no-op.",
     "manifest": "Check manifests, and teach them new image digests.",
+    "lint": "Look for what keeps a server from being started as it was written.",
+    "recipe": "Show how to serve a model on known hardware.",
     "patch": "Apply, check and merge unified diffs on a plain folder.",
     "init": "Start a catalog: manifest, README, schema for editors, CI workflow.",
     "edit": "Put pristine files into a work folder to change them there.",
     "save": "Make a patch of the work folder: diff, header, hashes, place in the series.",
+    "import": "Make patches of a diff, a mail, a quilt series, full files, or a container.",
+    "rebase": "Carry the series over to another image or release by a three-way merge.",
     "survey": "Show what every patch would do to every release on the package index.",
 }
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from patchkit import api
 from patchkit.catalog.load import load_catalog
@@ -12,7 +12,6 @@ from patchkit.catalog.match import match
 from patchkit.catalog.model import Catalog, Manifest
 from patchkit.errors import BadInput, Refused
 from patchkit.images import paths
-from patchkit.images.model import Image
 from patchkit.index import parse_record
 from patchkit.lifecycle import releases
 from patchkit.lifecycle.releases import Release, SiteRelease
@@ -21,7 +20,8 @@ from patchkit.plan import Series, load_series
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A release with the manifest that is for it. ``image`` is its reference, empty for one from the index."""
+    """A release with the manifest that is for it. ``image`` is its reference, empty for one from the index; ``shipped``
+    maps the files in the image's RECORD to ``sha256:<hex>``."""
 
     catalog: Catalog
     manifest: Manifest
@@ -30,6 +30,7 @@ class Source:
     python: tuple[int, int]
     platform: str
     image: str = ""
+    shipped: Mapping[str, str] = field(default_factory=dict)
 
 
 def from_image(reference: str, files: Sequence[str], options: api.Options) -> Source:
@@ -44,33 +45,27 @@ def from_image(reference: str, files: Sequence[str], options: api.Options) -> So
         origin = image.origin()
         manifest = match(catalog, origin.identity.digests, origin.reference, options.manifest).manifest
         series = load_series(catalog, manifest)
-        wanted = tuple(dict.fromkeys([*files, *series.paths]))
-        return Source(
-            catalog,
-            manifest,
-            series,
-            *_release(origin, manifest, wanted, options),
-            origin.identity.platform,
-            reference,
+        site = api.facts(
+            origin,
+            api.launch_for(origin, options),
+            manifest.package,
+            tuple(dict.fromkeys([*files, *series.paths])),
+            manifest.decoys,
+            options,
         )
-
-
-def _release(
-    image: Image, manifest: Manifest, wanted: Sequence[str], options: api.Options
-) -> tuple[Release, tuple[int, int]]:
-    launch = api.launch_for(image, options)
-    site = api.facts(image, launch, manifest.package, wanted, manifest.decoys, options)
-    if site.winner is None:
-        raise Refused(
-            "package-absent",
-            f"the launch imports no copy of {manifest.package}",
-            where=str(image.reference),
-            remedy="name another start with --launch, or a copy with --copy PATH",
-        )
-    data = paths.read(image.fs, posixpath.join(site.dist_info, "RECORD")) if site.dist_info else None
-    record = frozenset(parse_record(data)) if data else frozenset()
-    label = f"{manifest.package} {site.version} in {image.reference}"
-    return SiteRelease(site, label, record), site.python[:2]
+        if site.winner is None:
+            raise Refused(
+                "package-absent",
+                f"the launch imports no copy of {manifest.package}",
+                where=reference,
+                remedy="name another start with --launch, or a copy with --copy PATH",
+            )
+        data = paths.read(origin.fs, posixpath.join(site.dist_info, "RECORD")) if site.dist_info else None
+        record = parse_record(data) if data else {}
+        release = SiteRelease(site, f"{manifest.package} {site.version} in {reference}", frozenset(record))
+        shipped = {path: f"sha256:{line.digest}" for path, line in record.items() if line.algorithm == "sha256"}
+        platform = origin.identity.platform
+        return Source(catalog, manifest, series, release, site.python[:2], platform, reference, shipped)
 
 
 def from_index(version: str, package: str, options: api.Options, url: str | None) -> Source:

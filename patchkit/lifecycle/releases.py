@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import posixpath
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from patchkit.catalog.model import Manifest, Match, PatchEntry
 from patchkit.catalog.variants import choose, groups
@@ -177,19 +177,40 @@ def newest(source: Indexes, package: str) -> str:
     return str(max(final or versions))
 
 
-def having(source: Indexes, package: str, hashes: Mapping[str, str], near: Iterable[str] = ()) -> Release | None:
-    """A release whose files have these hashes (path -> ``sha256:<hex>``), told by RECORD alone; None where there is no
-    such release. The versions in ``near`` are looked at first, then all from the newest down."""
+def made_on(source: Indexes, series: Series, entry: PatchEntry, near: Iterable[str]) -> Release | None:
+    """A release whose files have the pre-images of ``entry``, told by RECORD alone; None where there is none.
+
+    A file that an earlier patch of the series changes first has that patch's pre-image in the release. The versions in
+    ``near`` are looked at first, then all from the newest down.
+    """
+    wanted = {path: {pre} | _earlier(series, entry, path) for path, pre in entry.pre.items()}
+    if not wanted:
+        return None
+    package = distribution(series.manifest)
     known = source.versions(package)
-    first = [version for text in near if (version := Version(text)) in known]
+    first = [version for text in near if (version := _version(text)) in known]
     for version in dict.fromkeys([*first, *reversed(known)]):
         try:
             found = WheelRelease(source.wheel(package, str(version)))
         except Refused:
             continue  # a release without a wheel tells no hashes
-        if all(found.hash_of(path) == digest for path, digest in hashes.items()):
+        if all(found.hash_of(path) in hashes for path, hashes in wanted.items()):
             return found
     return None
+
+
+def _earlier(series: Series, entry: PatchEntry, path: str) -> set[str]:
+    """The pre-images of ``path`` in the patches before this one."""
+    ids = list(dict.fromkeys(each.id for each in series.manifest.patches))
+    before = set(ids[: ids.index(entry.id)])
+    return {each.pre[path] for each in series.manifest.patches if each.id in before and path in each.pre}
+
+
+def _version(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
 
 
 def plan_for(source: Release, series: Series) -> Plan:
