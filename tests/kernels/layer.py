@@ -1,0 +1,322 @@
+"""One whole FlintAttention layer, split over ranks, with the serving code's own cache and metadata, and its reference.
+
+Works on the CPU (Triton's interpreter, or a compiler in the kernels' place) and on a GPU. Import it only after the
+platform is settled: importing vLLM asks for it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from vllm.config import AttentionConfig, CacheConfig, ModelConfig, VllmConfig, set_current_vllm_config
+from vllm.distributed import parallel_state
+from vllm.forward_context import set_forward_context
+from vllm.models.flint import model as flint
+from vllm.models.flint.configs import FlintConfig
+from vllm.utils.network_utils import get_open_port
+from vllm.v1.attention.backend import CommonAttentionMetadata
+from vllm.v1.attention.backends.registry import AttentionBackendEnum
+from vllm.v1.kv_cache_interface import KVCacheTensor, create_kv_cache_views
+from vllm.v1.kv_cache_layout import KVCacheLayout
+from vllm.v1.worker.utils import customize_attention_spec
+
+SLIDING, FULL = 0, 1
+BLOCK = 16
+#: What every byte of the cache holds before it is written: as bf16 a large finite number that no key or value has. It
+#: must be finite, because tensor descriptors read whole blocks and multiply what lies past a request's end by zero.
+UNWRITTEN = 0x55
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The layer's weights before they are split."""
+
+    qkv: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    out: torch.Tensor
+    q_norm: torch.Tensor
+    k_norm: torch.Tensor
+    sinks: torch.Tensor
+
+
+@dataclass
+class Rank:
+    """One rank's layer with its cache: a view as the serving code makes it, over bytes of ``UNWRITTEN``."""
+
+    layer: flint.FlintAttention
+    config: VllmConfig
+    builder: Any
+    cache: torch.Tensor
+    cache_updates: int = 0
+
+
+@dataclass
+class Rig:
+    """All ranks of one layer. ``history`` holds every request's hidden states so far, in order."""
+
+    kind: int
+    model: FlintConfig
+    weights: Weights
+    ranks: list[Rank]
+    device: torch.device
+    tables: torch.Tensor
+    history: list[torch.Tensor] = field(default_factory=list)
+
+
+def flint_config(window: int, **changes: Any) -> FlintConfig:
+    """Flint's shapes with two dense layers: one with a sliding window and RoPE, one with full attention and neither."""
+    return FlintConfig(
+        num_hidden_layers=2,
+        layer_types=["sliding_attention", "full_attention"],
+        no_rope_layer_indices=[1],
+        mlp_only_layers=[0, 1],
+        sliding_window=window,
+        max_position_embeddings=16384,
+        architectures=["FlintForCausalLM"],
+        **changes,
+    )
+
+
+def vllm_config(model: FlintConfig, backend: str | None, cache_dtype: str = "auto") -> VllmConfig:
+    """The serving configuration for that model, as `vllm serve` would make it."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        config = ModelConfig(
+            model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=8192
+        )
+    chosen = AttentionBackendEnum[backend] if backend else None
+    return VllmConfig(
+        model_config=config,
+        cache_config=CacheConfig(block_size=BLOCK, cache_dtype=cache_dtype),
+        attention_config=AttentionConfig(backend=chosen),
+    )
+
+
+def start(config: VllmConfig) -> None:
+    """One process stands for every rank in turn: a world of one, whose rank and size ``as_rank`` sets."""
+    with set_current_vllm_config(config):
+        parallel_state.init_distributed_environment(
+            world_size=1, rank=0, local_rank=0, distributed_init_method=f"tcp://127.0.0.1:{get_open_port()}", backend="gloo"
+        )
+        parallel_state.initialize_model_parallel(1, 1, backend="gloo")
+
+
+def as_rank(rank: int, size: int) -> None:
+    """Make the code believe that it is this rank. Sums over ranks are left to the caller."""
+    group = parallel_state.get_tp_group()
+    group.rank_in_group, group.world_size = rank, size
+    group.all_reduce = lambda tensor: tensor  # type: ignore[method-assign]
+
+
+def construct(config: VllmConfig, kind: int, device: torch.device, prefix: str = "model.layers") -> flint.FlintAttention:
+    """FlintAttention by itself, as the model's loader makes it."""
+    with set_current_vllm_config(config), torch.device(device):
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.bfloat16)
+        try:
+            return flint.FlintAttention(
+                config.model_config.hf_config, kind, config.cache_config, None, prefix=f"{prefix}.{kind}.self_attn"
+            )
+        finally:
+            torch.set_default_dtype(default)
+
+
+def random_weights(model: FlintConfig, device: torch.device, seed: int) -> Weights:
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int, scale: float = 1.0, shift: float = 0.0) -> torch.Tensor:
+        return (torch.randn(*shape, generator=generator) * scale + shift).to(device, torch.bfloat16)
+
+    hidden, head = model.hidden_size, model.head_dim
+    heads, kv_heads = model.num_attention_heads, model.num_key_value_heads
+    return Weights(
+        qkv=tuple(draw(n * head, hidden, scale=hidden**-0.5) for n in (heads, kv_heads, kv_heads)),  # type: ignore[arg-type]
+        out=draw(hidden, heads * head, scale=(heads * head) ** -0.5),
+        q_norm=draw(head, scale=0.3, shift=1.5),
+        k_norm=draw(head, scale=0.3, shift=1.5),
+        sinks=draw(heads, scale=2.0).float(),
+    )
+
+
+def rig(
+    kind: int,
+    *,
+    tp: int = 1,
+    window: int,
+    requests: int,
+    longest: int,
+    backend: str | None = "TRITON_ATTN",
+    device: str = "cpu",
+    layout: KVCacheLayout = KVCacheLayout.LBHNC,
+    seed: int = 0,
+) -> Rig:
+    """A layer of ``kind``, split over ``tp`` ranks, with room for that many requests of up to ``longest`` tokens.
+
+    The requests' blocks lie scattered in the cache.
+    """
+    model = flint_config(window)
+    where = torch.device(device)
+    weights = random_weights(model, where, seed)
+    per_request = -(-longest // BLOCK)
+    blocks = requests * per_request + 3
+    order = torch.randperm(blocks, generator=torch.Generator().manual_seed(seed))[: requests * per_request]
+    tables = order.to(torch.int32).view(requests, per_request).to(where)
+    ranks = []
+    for number in range(tp):
+        config = vllm_config(model, backend)
+        if not parallel_state.model_parallel_is_initialized():
+            start(config)
+        as_rank(number, tp)
+        layer = construct(config, kind, where)
+        _load(layer, weights)
+        ranks.append(_with_cache(layer, config, blocks, layout, where))
+    return Rig(kind, model, weights, ranks, where, tables, [torch.empty(0, model.hidden_size, dtype=torch.bfloat16, device=where) for _ in range(requests)])
+
+
+def _load(layer: flint.FlintAttention, weights: Weights) -> None:
+    for name, tensor in zip("qkv", weights.qkv, strict=True):
+        layer.qkv_proj.weight_loader(layer.qkv_proj.weight, tensor, name)
+    layer.o_proj.weight_loader(layer.o_proj.weight, weights.out)
+    layer.q_norm.weight.data.copy_(weights.q_norm)
+    layer.k_norm.weight.data.copy_(weights.k_norm)
+    layer.softmax_offset.weight_loader(layer.softmax_offset, weights.sinks)
+    layer.requires_grad_(False)
+    for linear in (layer.qkv_proj, layer.o_proj):
+        linear.quant_method.process_weights_after_loading(linear)
+    layer.attn.process_weights_after_loading(torch.bfloat16)
+
+
+def _with_cache(layer: flint.FlintAttention, config: VllmConfig, blocks: int, layout: KVCacheLayout, device: torch.device) -> Rank:
+    with set_current_vllm_config(config):
+        spec = customize_attention_spec(layer.attn.attn_backend, layer.attn.get_kv_cache_spec(config))
+        name = layer.attn.layer_name
+        page = spec.page_size_bytes
+        raw = torch.full((blocks * page,), UNWRITTEN, dtype=torch.int8, device=device)
+        place = KVCacheTensor(size=raw.numel(), layers=[name], layer_stride=raw.numel(), block_stride=page)
+        (view,) = create_kv_cache_views(raw, spec, blocks, layout, place)
+        layer.attn.kv_cache = view
+        builder = layer.attn.attn_backend.get_builder_cls()(spec, [name], config, device)
+    rank = Rank(layer, config, builder, view)
+    update = layer.attn.impl.do_kv_cache_update
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        rank.cache_updates += 1
+        return update(*args, **kwargs)
+
+    layer.attn.impl.do_kv_cache_update = counted
+    return rank
+
+
+def slots(rig: Rig, request: int, first: int, count: int) -> torch.Tensor:
+    """Where the cache keeps that request's tokens."""
+    positions = torch.arange(first, first + count, device=rig.device)
+    return rig.tables[request, positions // BLOCK].long() * BLOCK + positions % BLOCK
+
+
+def step(rig: Rig, new: Sequence[int], seed: int) -> list[torch.Tensor]:
+    """Run the layer once with ``new[i]`` further tokens of request i (0: not scheduled); its output for each request.
+
+    The ranks' outputs are added up, as their all-reduce would.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    chosen = [request for request, count in enumerate(new) if count]
+    done = {request: len(rig.history[request]) for request in chosen}
+    fresh = {
+        request: torch.randn(new[request], rig.model.hidden_size, generator=generator).to(rig.device, torch.bfloat16)
+        for request in chosen
+    }
+    hidden = torch.cat([fresh[request] for request in chosen])
+    positions = torch.cat([torch.arange(done[r], done[r] + new[r], device=rig.device) for r in chosen])
+    mapping = torch.cat([slots(rig, r, done[r], new[r]) for r in chosen])
+    starts = torch.tensor([0, *(new[r] for r in chosen)], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+    lengths = torch.tensor([done[r] + new[r] for r in chosen], dtype=torch.int32)
+    common = CommonAttentionMetadata(
+        query_start_loc=starts.to(rig.device),
+        query_start_loc_cpu=starts,
+        seq_lens=lengths.to(rig.device),
+        num_reqs=len(chosen),
+        num_actual_tokens=len(hidden),
+        max_query_len=max(new[r] for r in chosen),
+        max_seq_len=int(lengths.max()),
+        block_table_tensor=rig.tables[chosen].contiguous(),
+        slot_mapping=mapping,
+    )
+    total = torch.zeros(len(hidden), rig.model.hidden_size, device=rig.device)
+    for number, rank in enumerate(rig.ranks):
+        as_rank(number, len(rig.ranks))
+        name = rank.layer.attn.layer_name
+        with set_current_vllm_config(rank.config):
+            metadata = {name: rank.builder.build(0, common)}
+            with set_forward_context(metadata, rank.config, slot_mapping={name: mapping}):
+                total += rank.layer(positions, hidden).float()
+    for request in chosen:
+        rig.history[request] = torch.cat([rig.history[request], fresh[request]])
+    return list(total.split([new[r] for r in chosen]))
+
+
+def project(rig: Rig, request: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """q, k and v of all tokens of a request after norm and RoPE, (tokens, heads, head size), rounded where the model
+    rounds, calculated without any of its code."""
+    hidden = rig.history[request].double()
+    head = rig.model.head_dim
+    q, k, v = ((hidden @ weight.double().T).to(torch.bfloat16).unflatten(-1, (-1, head)) for weight in rig.weights.qkv)
+
+    def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        wide = x.double()
+        scale = 1 / torch.sqrt((wide * wide).mean(-1, keepdim=True) + rig.model.rms_norm_eps)
+        return (wide * scale * weight.double()).to(torch.bfloat16)
+
+    def rope(x: torch.Tensor) -> torch.Tensor:
+        base = rig.model.rope_parameters["rope_theta"]
+        frequency = base ** (-torch.arange(0, head, 2, dtype=torch.float64, device=rig.device) / head)
+        angle = torch.arange(len(x), dtype=torch.float64, device=rig.device)[:, None, None] * frequency
+        cos, sin = angle.cos(), angle.sin()
+        left, right = x.double().chunk(2, dim=-1)
+        return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1).to(torch.bfloat16)
+
+    q, k = norm(q, rig.weights.q_norm), norm(k, rig.weights.k_norm)
+    return (rope(q), rope(k), v) if rig.kind == SLIDING else (q, k, v)
+
+
+def reference(rig: Rig, request: int) -> torch.Tensor:
+    """The layer's output for all tokens of a request: dense attention in double precision, one softmax with the sink
+    as a further logit that takes its share and adds nothing."""
+    q, k, v = project(rig, request)
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.double().repeat_interleave(group, dim=1) for x in (k, v))
+    scores = torch.einsum("qhd,khd->hqk", q.double(), k) * rig.model.head_dim**-0.5
+    at = torch.arange(len(q), device=rig.device)
+    ahead = at[:, None] - at[None, :]
+    hidden = ahead < 0
+    if rig.kind == SLIDING:
+        hidden |= ahead >= rig.model.sliding_window
+    scores = scores.masked_fill(hidden, float("-inf"))
+    sinks = rig.weights.sinks.double()[:, None, None].expand(-1, len(q), 1)
+    weights = torch.cat([scores, sinks], dim=-1).softmax(-1)[..., :-1]
+    mixed = torch.einsum("hqk,khd->qhd", weights, v).to(torch.bfloat16)
+    return mixed.flatten(1).double() @ rig.weights.out.double().T
+
+
+def cached(rig: Rig, rank: int, request: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """K and V of a request as the backend reads them: (blocks, heads, block size, K beside V), by way of its table."""
+    view = rig.ranks[rank].cache
+    where = slots(rig, request, 0, len(rig.history[request]))
+    rows = view[where // BLOCK, :, where % BLOCK, :]
+    return rows[..., : rig.model.head_dim], rows[..., rig.model.head_dim :]
+
+
+def kv_heads(rig: Rig, rank: int) -> slice:
+    """Which KV heads of the whole model that rank holds (several ranks hold the same one where ranks outnumber them)."""
+    size, total = len(rig.ranks), rig.model.num_key_value_heads
+    if size >= total:
+        head = rank * total // size
+        return slice(head, head + 1)
+    return slice(rank * total // size, (rank + 1) * total // size)
+
+
+def untouched(rig: Rig, rank: int) -> int:
+    """How many cache numbers are still what they were before anything was written."""
+    return int((rig.ranks[rank].cache.contiguous().view(torch.int16) == UNWRITTEN * 0x101).sum())
