@@ -51,6 +51,7 @@ from patchkit.errors import Refused, Unreachable
 MAX_READ = 64 * 1024 * 1024
 _TIMEOUT = (10, 60)  # seconds to connect, seconds between two bytes
 _PYPI = "https://pypi.org/simple"
+_SYSTEM_PIP_CONFIG = "/etc/pip.conf"
 # https://packaging.python.org/specifications/simple-repository-api/ names these content types.
 _JSON = "application/vnd.pypi.simple.v1+json"
 _HTML = ("application/vnd.pypi.simple.v1+html", "text/html")
@@ -231,7 +232,7 @@ class Indexes:
             links = parser.links
             base = urllib.parse.urljoin(base, parser.base)
         else:
-            raise _no_page(url, f"it answers with {kind or 'no content type'}, which is no project page")
+            raise _no_page(url, f"it answers with {kind or 'no content type'}, no project page")
         return [file for link in links if (file := _dist_file(link, base)) is not None]
 
 
@@ -411,7 +412,7 @@ def parse_record(data: bytes) -> dict[str, Recorded]:
         path, hashed, size, *_ = [*row, "", ""]
         algorithm, _, encoded = hashed.partition("=")
         try:
-            digest = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).hex()
+            digest = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True).hex()
             lines[path] = Recorded(algorithm, digest, int(size) if size else None)
         except (ValueError, binascii.Error):
             raise ValueError(f"RECORD line {number} is malformed") from None
@@ -486,7 +487,7 @@ def _pip_config_files() -> list[str]:
     user = os.environ.get("XDG_CONFIG_HOME") or str(home / ".config")
     return [
         *(f"{folder}/pip/pip.conf" for folder in reversed(shared)),
-        "/etc/pip.conf",
+        _SYSTEM_PIP_CONFIG,
         str(home / ".pip/pip.conf"),
         f"{user}/pip/pip.conf",
         f"{sys.prefix}/pip.conf",
