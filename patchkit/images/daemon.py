@@ -1,0 +1,200 @@
+"""``docker-daemon:``, an image in a Docker engine of either store, or in podman through its compatible socket."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from patchkit.errors import Unreachable
+from patchkit.images import TRANSPORTS, daemon_write, edit, parse_reference, rawjson, sandbox
+from patchkit.images.daemon_files import ArchiveFilesystem, OverlayFilesystem, overlay_folders
+from patchkit.images.daemon_store import Documents, documents
+from patchkit.images.engine import Engine, Json, engine, split_tag
+from patchkit.images.layer import sha256
+from patchkit.images.model import Derivation, Derived, Filesystem, Identity, Image, Reference, Run, RunResult
+from patchkit.images.paths import read, stat
+
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_LIST = "import os,sys; sys.stdout.buffer.write(b'\\0'.join(os.listdir(os.fsencode(sys.argv[1]))))"
+
+
+def open_image(reference: Reference, *, platform: str | None = None, access: object = None) -> Image:
+    """The image that the engine has under ``reference``; ``access`` is for registries and not used.
+
+    Raises:
+        patchkit.errors.Unreachable: no engine, no such image, or one of another platform than ``platform``.
+    """
+    image = DaemonImage(engine(), reference)
+    if platform is not None and platform != image.identity.platform:
+        raise Unreachable(
+            "no-such-platform",
+            f"the engine holds this image for {image.identity.platform}, not for {platform}",
+            where=str(reference),
+            remedy=f"docker pull --platform {platform} {reference.name}",
+        )
+    return image
+
+
+class DaemonImage:
+    """An image in an engine. A fact that is not asked for costs no call, and none costs a container where it can be
+    read without one."""
+
+    def __init__(self, engine: Engine, reference: Reference, *, no_run: bool = False) -> None:
+        self.engine = engine
+        self.reference = reference
+        self.no_run = no_run
+        self._files: OverlayFilesystem | ArchiveFilesystem | None = None
+        #: The image was loaded, untagged, only for this object, and goes with it.
+        self.is_for_a_moment = False
+        inspected = engine.inspect_image(reference.name)
+        if inspected is None:
+            raise Unreachable(
+                "no-such-image",
+                "the engine has no image of that name",
+                where=str(reference),
+                remedy=f"docker pull {reference.name}",
+            )
+        self.inspected: Json = inspected
+        self.id = image_id(inspected)
+
+    # -- what it is ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def documents(self) -> Documents | None:
+        """The raw config, manifest and index, where the engine's store lets them be read."""
+        return documents(self.engine, self.inspected)
+
+    @cached_property
+    def identity(self) -> Identity:
+        """On the containerd store an image's ID is its manifest's or index's digest; where the store cannot be read it
+        stands for the unknown config digest too."""
+        layers = tuple(self.inspected.get("RootFS", {}).get("Layers") or ())
+        parts = [self.inspected.get("Os"), self.inspected.get("Architecture"), self.inspected.get("Variant")]
+        names = tuple(self.inspected.get("RepoDigests") or ())
+        config, manifest, index = self.id, None, None
+        if self.engine.store == "containerd":
+            found = self.documents
+            if found is not None:
+                config = sha256(found.config)
+                manifest = sha256(found.manifest) if found.manifest is not None else None
+                index = sha256(found.index) if found.index is not None else None
+        return Identity(
+            config=config,
+            diff_ids=layers,
+            platform="/".join(str(part) for part in parts if part),
+            manifest=manifest,
+            index=index,
+            # Podman makes up digests for images that no registry has seen (podman#15780): they name nothing.
+            repo_digests=names if self.engine.kind == "docker" else (),
+        )
+
+    @property
+    def config(self) -> bytes:
+        return self.documents.config if self.documents is not None else nearest_config(self.inspected)
+
+    # -- its files and programs ------------------------------------------------------------------------------------
+
+    @property
+    def fs(self) -> Filesystem:
+        if self._files is None:
+            folders = overlay_folders(self.engine, self.inspected)
+            lister = None if self.no_run else self._list
+            self._files = OverlayFilesystem(folders) if folders else ArchiveFilesystem(self.engine, self.id, lister)
+        return self._files
+
+    @property
+    def can_run(self) -> bool:
+        return not self.no_run
+
+    def run(self, run: Run) -> RunResult:
+        if self.no_run:
+            raise Unreachable("no-run", "running anything of the image was ruled out", where=str(self.reference))
+        return sandbox.run(self.engine, self.id, run, self._home(run))
+
+    def _home(self, run: Run) -> str:
+        """The home folder that the program's user has in the image: user site-packages lie below it."""
+        inner = self.inspected.get("Config") or {}
+        env = dict(item.partition("=")[::2] for item in inner.get("Env") or [])
+        told = run.env.get("HOME") or env.get("HOME")
+        user = str(run.user if run.user is not None else inner.get("User") or "").partition(":")[0]
+        if told or run.read_all or user in ("", "0", "root"):
+            return told or "/root"
+        passwd = read(self.fs, "/etc/passwd") or b""
+        rows = [line.split(":") for line in passwd.decode("utf-8", "replace").splitlines()]
+        return next((row[5] for row in rows if len(row) > 5 and user in (row[0], row[2])), "/")
+
+    def _list(self, path: str) -> Sequence[str] | None:
+        """The names in a folder, asked of the image's own Python; None where there is none or it fails."""
+        env = dict(item.partition("=")[::2] for item in (self.inspected.get("Config") or {}).get("Env") or [])
+        for folder in env.get("PATH", _DEFAULT_PATH).split(":"):
+            for name in ("python3", "python"):
+                python = stat(self.fs, f"{folder}/{name}")
+                if python is not None and python.kind == "file":
+                    argv = (f"{folder}/{name}", "-I", "-S", "-c", _LIST, path)
+                    result = self.run(Run(argv=argv, read_all=True, timeout=60))
+                    names = result.stdout.decode("utf-8", "surrogateescape").split("\0")
+                    return sorted(filter(None, names)) if result.status == 0 and result.ended == "exit" else None
+        return None
+
+    # -- what is made of it ----------------------------------------------------------------------------------------
+
+    def default_target(self) -> Reference:
+        name, tag = split_tag(self.reference.name.partition("@")[0])
+        if tag:
+            return Reference(self.reference.transport, f"{name}:{tag}-patchkit")
+        if "@" in self.reference.name or edit.is_digest(self.reference.name) or self._is_id(name):
+            return Reference(self.reference.transport, f"patchkit-{self.id.removeprefix('sha256:')[:12]}")
+        return Reference(self.reference.transport, f"{name}:latest-patchkit")
+
+    def named(self, tag: str) -> Reference:
+        if tag.partition(":")[0] in TRANSPORTS:
+            return parse_reference(tag)
+        return parse_reference(f"{self.reference.transport}:{tag}")
+
+    def _is_id(self, name: str) -> bool:
+        return len(name) >= 12 and self.id.removeprefix("sha256:").startswith(name)
+
+    def origin(self) -> Image:
+        return daemon_write.origin(self)
+
+    def derive(
+        self, derivation: Derivation, target: Reference, *, force: bool = False, in_place: bool = False
+    ) -> Derived:
+        return daemon_write.derive(self, derivation, target, force=force, in_place=in_place)
+
+    # -- its end ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Remove every container and untagged image that reading took."""
+        if self._files is not None:
+            files, self._files = self._files, None
+            files.close()
+        if self.is_for_a_moment:
+            self.is_for_a_moment = False
+            self.engine.remove_untagged(self.id)
+
+    def __enter__(self) -> DaemonImage:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def image_id(inspected: Json) -> str:
+    """The ID as digests are spelled; podman leaves ``sha256:`` off in places."""
+    name = str(inspected["Id"])
+    return name if name.startswith("sha256:") else f"sha256:{name}"
+
+
+def nearest_config(inspected: Json) -> bytes:
+    """The nearest to the raw config that the engine's API tells: enough to read facts from, not to name the image."""
+    value: Json = {
+        "architecture": inspected.get("Architecture"),
+        "config": inspected.get("Config") or {},
+        "created": inspected.get("Created"),
+        "os": inspected.get("Os"),
+        "rootfs": {"type": "layers", "diff_ids": list((inspected.get("RootFS") or {}).get("Layers") or [])},
+    }
+    if inspected.get("Variant"):
+        value["variant"] = inspected["Variant"]
+    return rawjson.dump(value)

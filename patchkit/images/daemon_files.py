@@ -1,0 +1,313 @@
+"""The files of an image in an engine, read without running anything of it. Two roads behind one protocol.
+
+``OverlayFilesystem`` reads the layers' folders on this machine: a few microseconds a fact, but only for root and only
+where the engine keeps them so. ``ArchiveFilesystem`` asks the engine through a container that is created and never
+started: it works everywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from patchkit.errors import Refused
+from patchkit.images.engine import Engine, EngineError, Json
+from patchkit.images.model import MAX_READ, Entry, EntryKind
+
+#: ``listdir`` reads at most so much of a folder's archive before it takes another road: site-packages hold gigabytes.
+LIST_BUDGET = 8 * 1024 * 1024
+
+# Go's fs.FileMode, in which the archive API tells an entry's kind
+_GO_SYMLINK = 1 << 27
+
+
+def overlay_folders(engine: Engine, inspected: Json) -> tuple[Path, ...] | None:
+    """The image's layer folders on this machine, top first, or None where they cannot be read truthfully: another
+    machine's or user's, owners shifted, or a layer that depends on overlayfs features beyond whiteouts."""
+    driver = inspected.get("GraphDriver") or {}
+    data = driver.get("Data") or {}
+    if driver.get("Name") not in ("overlay2", "overlay") or "UpperDir" not in data or os.geteuid() != 0:
+        return None
+    if engine.is_remote or engine.is_rootless:
+        return None
+    status = {str(pair[0]): str(pair[1]) for pair in engine.info.get("DriverStatus") or [] if len(pair) == 2}
+    # With redirect_dir or metacopy a layer's folder alone does not tell a file's place or content (overlayfs.rst).
+    if status.get("Native Overlay Diff") == "false" or status.get("Using metacopy") == "true":
+        return None
+    lower = [part for part in str(data.get("LowerDir") or "").split(":") if part]
+    folders = tuple(Path(part) for part in [str(data["UpperDir"]), *lower])
+    if len(folders) != len((inspected.get("RootFS") or {}).get("Layers") or []):
+        return None
+    return folders if all(folder.is_dir() for folder in folders) else None
+
+
+class OverlayFilesystem:
+    """The merged view of layer folders as overlayfs would show it, whiteouts and opaque folders observed."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = tuple(folders)
+
+    def lstat(self, path: str) -> Entry | None:
+        found = self._find(path)
+        if found is None:
+            return None
+        host, status = found[0]
+        kind = _kind(status.st_mode)
+        return Entry(
+            path=path,
+            kind=kind,
+            mode=stat.S_IMODE(status.st_mode),
+            uid=status.st_uid,
+            gid=status.st_gid,
+            size=status.st_size if kind == "file" else 0,
+            mtime=status.st_mtime_ns // 10**9,
+            target=str(Path(host).readlink()) if kind == "symlink" else "",
+            xattrs=_xattrs(host),
+        )
+
+    def read(self, path: str, limit: int = MAX_READ) -> bytes:
+        found = self._find(path)
+        if found is None or not stat.S_ISREG(found[0][1].st_mode):
+            raise FileNotFoundError(path)
+        if found[0][1].st_size > limit:
+            raise _too_large(path, found[0][1].st_size, limit)
+        with os.fdopen(os.open(found[0][0], os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+            return file.read(limit)
+
+    def listdir(self, path: str) -> Sequence[str]:
+        names: dict[str, bool] = {}
+        for host, status in self._find(path) or []:
+            if not stat.S_ISDIR(status.st_mode):
+                break
+            with os.scandir(host) as entries:
+                for entry in entries:
+                    names.setdefault(entry.name, not _is_whiteout(entry.stat(follow_symlinks=False)))
+        return sorted(name for name, there in names.items() if there)
+
+    def _find(self, path: str) -> list[tuple[str, os.stat_result]] | None:
+        """The places in the layers that make up ``path``, top first: one for a file, several for a merged folder."""
+        here = [(str(folder), folder.lstat()) for folder in self._folders]
+        for part in [part for part in path.split("/") if part]:
+            below: list[tuple[str, os.stat_result]] = []
+            for host, status in here:
+                if not stat.S_ISDIR(status.st_mode):
+                    break
+                try:
+                    found = os.lstat(f"{host}/{part}")
+                except FileNotFoundError:
+                    found = None
+                if found is not None:
+                    if _is_whiteout(found):
+                        break
+                    if below and not stat.S_ISDIR(found.st_mode):
+                        break  # a folder above hides a file below
+                    below.append((f"{host}/{part}", found))
+                    if not stat.S_ISDIR(found.st_mode) or _is_opaque(f"{host}/{part}"):
+                        break
+            if not below:
+                return None
+            here = below
+        return here
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class ArchiveFilesystem:
+    """The engine's archive API over a container of the image that is created at the first question and never started.
+
+    ``lister`` names what is in a folder whose archive is too large to read for its names alone; without one, where it
+    knows nothing, or where it leaves out what the archive has shown, the archive is read to its end.
+    """
+
+    def __init__(
+        self, engine: Engine, image_id: str, lister: Callable[[str], Sequence[str] | None] | None = None
+    ) -> None:
+        self._engine = engine
+        self._image_id = image_id
+        self._lister = lister
+        self._id = ""
+        self._entries: dict[str, Entry | None] = {}
+        self._names: dict[str, Sequence[str]] = {}
+
+    def lstat(self, path: str) -> Entry | None:
+        if path not in self._entries:
+            self._entries[path] = self._lstat(path)
+        return self._entries[path]
+
+    def read(self, path: str, limit: int = MAX_READ) -> bytes:
+        entry = self.lstat(path)
+        if entry is None or entry.kind != "file":
+            raise FileNotFoundError(path)
+        with self._members(path) as members:
+            archive, member = members
+            if member.size > limit:
+                raise _too_large(path, member.size, limit)
+            file = archive.extractfile(member)
+            if file is None:
+                raise FileNotFoundError(path)
+            return file.read(limit)
+
+    def listdir(self, path: str) -> Sequence[str]:
+        if path not in self._names:
+            entry = self.lstat(path)
+            self._names[path] = self._list(path) if entry is not None and entry.kind == "dir" else ()
+        return self._names[path]
+
+    def close(self) -> None:
+        """Remove the container, if one was made."""
+        if self._id:
+            container, self._id = self._id, ""
+            self._engine.remove(container)
+
+    def _container(self) -> str:
+        if not self._id:
+            self._id = self._engine.create(never_started(self._image_id))
+        return self._id
+
+    def _lstat(self, path: str) -> Entry | None:
+        if self._engine.kind == "podman":
+            # Podman's GET follows a final symlink; its HEAD tells the link, its place resolved instead of its text.
+            about = self._head(path)
+            if about is not None and about["mode"] & _GO_SYMLINK:
+                return Entry(path, "symlink", 0o777, 0, 0, target=str(about["linkTarget"]))
+        try:
+            with self._members(path) as (_, member):
+                return entry_of(path, member)
+        except EngineError as error:
+            if error.http == 404 or "not a directory" in error.what:
+                return None
+            raise
+
+    def _head(self, path: str) -> Json | None:
+        try:
+            answer = self._engine.call("HEAD", f"/containers/{self._container()}/archive", params={"path": path})
+        except EngineError as error:
+            if error.http == 404:
+                return None
+            raise
+        about: Json = json.loads(base64.b64decode(answer.headers["X-Docker-Container-Path-Stat"]))
+        return about
+
+    @contextmanager
+    def _members(self, path: str) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+        """The archive of ``path`` and its first member, which is ``path`` itself. The rest is read only when asked:
+        a folder's archive holds all that is in it, and closing the connection ends it."""
+        where = f"/containers/{self._container()}/archive"
+        plain = {"Accept-Encoding": "identity"}  # engines compress otherwise, which costs more than it saves
+        response = self._engine.call("GET", where, params={"path": path}, headers=plain, stream=True)
+        try:
+            with tarfile.open(fileobj=response.raw, mode="r|") as archive:
+                member = archive.next()
+                if member is None:
+                    raise EngineError(0, "an empty archive", where=path)
+                yield archive, member
+        except tarfile.TarError as error:
+            raise EngineError(0, f"a broken archive: {error}", where=path) from error
+        finally:
+            response.close()
+
+    def _list(self, path: str) -> Sequence[str]:
+        names: set[str] = set()
+        with self._members(path) as (archive, first):
+            root = first.name.rstrip("/")
+            for member in archive:
+                inside = member.name.removeprefix(root).strip("/") if root not in ("", ".") else member.name.strip("/")
+                if inside:
+                    names.add(inside.split("/")[0])
+                if self._lister is not None and member.offset_data + member.size > LIST_BUDGET:
+                    break
+            else:
+                return sorted(names)
+        listed = self._lister(path) if self._lister is not None else None
+        if listed is not None and names <= set(listed):
+            return listed
+        self._lister = None
+        return self._list(path)
+
+
+def never_started(image_id: str, mounts: Sequence[tuple[str, str]] = ()) -> Json:
+    """The spec of a container that only holds the image's files still (and shows ``mounts``, source to target).
+
+    Its command is never run; some engines want one to be there.
+    """
+    return {
+        "Image": image_id,
+        "Entrypoint": ["/never-started"],
+        "Cmd": [],
+        "HostConfig": {
+            "NetworkMode": "none",
+            "Mounts": [{"Type": "bind", "Source": s, "Target": t, "ReadOnly": True} for s, t in mounts],
+        },
+    }
+
+
+def entry_of(path: str, member: tarfile.TarInfo) -> Entry:
+    """The entry that a tar member describes."""
+    kind: EntryKind = "other"
+    if member.isreg() or member.islnk():
+        kind = "file"
+    elif member.isdir():
+        kind = "dir"
+    elif member.issym():
+        kind = "symlink"
+    prefix = "SCHILY.xattr."
+    return Entry(
+        path=path,
+        kind=kind,
+        mode=member.mode & 0o7777,
+        uid=member.uid,
+        gid=member.gid,
+        size=member.size if kind == "file" else 0,
+        mtime=int(member.mtime),
+        target=member.linkname if kind == "symlink" else "",
+        xattrs={
+            key.removeprefix(prefix): str(value).encode("utf-8", "surrogateescape")
+            for key, value in member.pax_headers.items()
+            if key.startswith(prefix)
+        },
+    )
+
+
+def _too_large(path: str, size: int, limit: int) -> Refused:
+    return Refused("file-too-large", f"the file has {size} bytes, more than the {limit} allowed", where=path)
+
+
+def _kind(mode: int) -> EntryKind:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "dir"
+    return "symlink" if stat.S_ISLNK(mode) else "other"
+
+
+def _is_whiteout(status: os.stat_result) -> bool:
+    return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
+
+
+def _is_opaque(host: str) -> bool:
+    return _xattr(host, "trusted.overlay.opaque") == b"y"
+
+
+def _xattr(host: str, name: str) -> bytes | None:
+    try:
+        return os.getxattr(host, name, follow_symlinks=False)
+    except OSError:
+        return None
+
+
+def _xattrs(host: str) -> dict[str, bytes]:
+    """The xattrs that belong to the image; overlayfs's own are the store's business."""
+    names = [name for name in os.listxattr(host, follow_symlinks=False) if not name.startswith("trusted.overlay.")]
+    return {name: os.getxattr(host, name, follow_symlinks=False) for name in names if not _is_local(name)}
+
+
+def _is_local(name: str) -> bool:
+    """SELinux labels are this machine's, not the image's."""
+    return name == "security.selinux"

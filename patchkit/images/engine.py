@@ -1,0 +1,445 @@
+"""A container engine: Docker, or podman through its Docker-compatible socket. Connection and plain calls only.
+
+The docker SDK makes the connection (``DOCKER_HOST``, contexts, TLS) and is imported only here, when an engine is first
+used: it costs 160 ms. What the SDK's own methods lack (BuildKit, ``platform``, stream errors) goes through its session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import json
+import os
+import platform
+import socket
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from patchkit.errors import PatchkitError, Unreachable
+
+Json = dict[str, Any]
+
+#: Seconds that one answer may take. The SDK's 60 s are too short for a big image; an engine that hangs must still end.
+READ_TIMEOUT = 600
+#: Label of every container and tag that patchkit makes for a moment: what a killed run leaves is found by it.
+TEMPORARY_LABEL = "dev.patchkit.temporary"
+
+_DEFAULT_SOCKET = "/var/run/docker.sock"
+
+
+class EngineError(PatchkitError):
+    """The engine answered, and the answer is a refusal. ``http`` is its HTTP status (0 for an error in a stream)."""
+
+    status = 3
+
+    def __init__(self, http: int, message: str, *, where: str, remedy: str | None = None) -> None:
+        super().__init__("engine-error", f"the engine answered: {message}", where=where, remedy=remedy)
+        self.http = http
+
+
+class Streams:
+    """A container's streams as the engine gives them: one socket, framed."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self._socket: socket.socket = getattr(raw, "_sock", raw)
+
+    def settimeout(self, seconds: float) -> None:
+        """How long one ``recv`` may wait; TimeoutError after that."""
+        self._socket.settimeout(seconds)
+
+    def recv(self, size: int) -> bytes:
+        """At most ``size`` bytes; none at the end."""
+        return self._socket.recv(size)
+
+    def sendall(self, data: bytes) -> None:
+        """All of ``data``."""
+        self._socket.sendall(data)
+
+    def close(self) -> None:
+        """End the connection for both sides at once; the SDK's response would keep a merely closed socket open."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._raw.close()
+        self._socket.close()
+
+
+class Engine:
+    """One engine. Nothing is asked of it before it is needed; what does not change while we run is asked once.
+
+    Attributes:
+        host: where it is, as ``DOCKER_HOST`` spells it (``unix:///var/run/docker.sock``).
+    """
+
+    def __init__(self, api: Any, host: str) -> None:
+        self._api = api
+        self.host = host
+
+    # -- what it is ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def version(self) -> Json:
+        """The engine's own account of its version (``GET /version``)."""
+        return self.get("/version")
+
+    @cached_property
+    def info(self) -> Json:
+        """The engine's own account of itself (``GET /info``)."""
+        return self.get("/info")
+
+    @cached_property
+    def kind(self) -> Literal["docker", "podman"]:
+        """Whose engine answers. Podman names its first component so; Docker never does."""
+        names = [part.get("Name", "") for part in self.version.get("Components") or []]
+        return "podman" if any("Podman" in name for name in names) else "docker"
+
+    @cached_property
+    def store(self) -> Literal["classic", "containerd", "podman"]:
+        """How images are kept, which decides what an image ID means: the config's digest on the classic store and in
+        podman, the manifest's or index's digest on the containerd store (moby#48401, docker/cli#5526)."""
+        if self.kind == "podman":
+            return "podman"
+        status = {str(pair[0]): str(pair[1]) for pair in self.info.get("DriverStatus") or [] if len(pair) == 2}
+        return "containerd" if status.get("driver-type", "").startswith("io.containerd.snapshotter") else "classic"
+
+    @property
+    def api_version(self) -> tuple[int, int]:
+        """The API version in use, as negotiated: never pinned, since Docker 29 refuses versions below 1.44."""
+        major, _, minor = str(self._api.api_version).partition(".")
+        return int(major), int(minor)
+
+    @cached_property
+    def is_remote(self) -> bool:
+        """Whether the engine runs on another machine, so that its bind mounts do not show this machine's files."""
+        scheme, _, rest = self.host.partition("://")
+        if scheme == "ssh":
+            return True
+        if scheme not in ("tcp", "http", "https"):
+            return False
+        name = urllib.parse.urlsplit(f"//{rest}").hostname or ""
+        # A port on this machine may be the near end of a tunnel: the engine's own host name tells.
+        return not _is_loopback(name) or self.info.get("Name") != platform.node()
+
+    @cached_property
+    def is_rootless(self) -> bool:
+        """Whether owners inside containers are shifted against those on the host (rootless, or user namespaces)."""
+        options = " ".join(str(option) for option in self.info.get("SecurityOptions") or [])
+        return "name=rootless" in options or "name=userns" in options or bool(self.info.get("Rootless"))
+
+    # -- what it holds ---------------------------------------------------------------------------------------------
+
+    def inspect_image(self, name: str) -> Json | None:
+        """The engine's account of one image, or None where it has none of that name or ID."""
+        try:
+            return self.get(f"/images/{_quote(name)}/json")
+        except EngineError as error:
+            if error.http == 404:
+                return None
+            raise
+
+    def images(self, *labels: str) -> list[Json]:
+        """The images (short form) that carry every one of ``labels`` (``key`` or ``key=value``); all without labels."""
+        return self.get_list("/images/json", params=_filters(label=list(labels)))
+
+    def containers(self, *labels: str, ancestor: str | None = None, running: bool = False) -> list[Json]:
+        """The containers (short form) with all ``labels``, made from image ``ancestor``; stopped ones too unless
+        ``running``."""
+        filters = _filters(label=list(labels), ancestor=[ancestor] if ancestor else [])
+        return self.get_list("/containers/json", params={"all": "0" if running else "1", **filters})
+
+    def inspect_container(self, name: str) -> Json | None:
+        """The engine's account of one container, or None where there is none of that name or ID."""
+        try:
+            return self.get(f"/containers/{_quote(name)}/json")
+        except EngineError as error:
+            if error.http == 404:
+                return None
+            raise
+
+    # -- containers and tags that we make --------------------------------------------------------------------------
+
+    def create(self, spec: Mapping[str, Any]) -> str:
+        """Create a container, not started, and return its ID. It is labelled as temporary."""
+        labels = {**spec.get("Labels", {}), TEMPORARY_LABEL: owner()}
+        answer = self.call("POST", "/containers/create", body={**spec, "Labels": labels}).json()
+        return str(answer["Id"])
+
+    def remove(self, container: str) -> None:
+        """Remove a container, running or not, with its anonymous volumes. One that is gone already is no error."""
+        try:
+            self.call("DELETE", f"/containers/{container}", params={"force": "1", "v": "1"})
+        except EngineError as error:
+            if error.http not in (404, 409):  # 409: its removal is under way
+                raise
+
+    def tag(self, image_id: str, name: str) -> None:
+        """Let ``name`` (``repository:tag``) stand for the image."""
+        repository, tag = split_tag(name)
+        self.call("POST", f"/images/{_quote(image_id)}/tag", params={"repo": repository, "tag": tag or "latest"})
+
+    def remove_image(self, name: str) -> None:
+        """Remove a tag, or an image without one, but not its untagged parents. One that is gone is no error."""
+        try:
+            self.call("DELETE", f"/images/{_quote(name)}", params={"noprune": "1"})
+        except EngineError as error:
+            if error.http != 404:
+                raise
+
+    def remove_untagged(self, image_id: str) -> None:
+        """Remove an image unless a tag stands for it: then it is somebody's."""
+        found = self.inspect_image(image_id)
+        if found is not None and not found.get("RepoTags"):
+            self.remove_image(image_id)
+
+    def leftovers(self) -> list[Json]:
+        """Containers that a killed patchkit left behind: temporary ones whose process no longer runs here. One made on
+        another machine, or in another process namespace, cannot be judged and is not listed."""
+        return [item for item in self.containers(TEMPORARY_LABEL) if _is_dead(item["Labels"].get(TEMPORARY_LABEL, ""))]
+
+    def sweep(self) -> None:
+        """Remove what ``leftovers`` lists."""
+        for item in self.leftovers():
+            self.remove(item["Id"])
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    def get(self, path: str, params: Mapping[str, Any] | None = None) -> Json:
+        """One JSON object."""
+        answer = self.call("GET", path, params=params).json()
+        if not isinstance(answer, dict):
+            raise EngineError(0, f"no JSON object at {path}", where=self.host)
+        return answer
+
+    def get_list(self, path: str, params: Mapping[str, Any] | None = None) -> list[Json]:
+        """One JSON list."""
+        answer = self.call("GET", path, params=params).json()
+        if not isinstance(answer, list):
+            raise EngineError(0, f"no JSON list at {path}", where=self.host)
+        return answer
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        body: Any = None,
+        data: Any = None,
+        headers: Mapping[str, str] | None = None,
+        stream: bool = False,
+        timeout: float = READ_TIMEOUT,
+    ) -> Any:
+        """One request to the versioned API; returns the ``requests`` response. ``body`` goes out as JSON, ``data`` as
+        it is. With ``stream`` the caller reads the body and closes the response.
+
+        Raises:
+            EngineError: the engine refused.
+            patchkit.errors.Unreachable: it does not answer.
+        """
+        import requests
+
+        url = f"{self._api.base_url}/v{self._api.api_version}{path}"
+        try:
+            response = self._api.request(
+                method, url, params=params, json=body, data=data, headers=headers, stream=stream, timeout=timeout
+            )
+            if response.status_code >= 400:
+                raise EngineError(response.status_code, _message(response), where=f"{method} {path}")
+        except requests.exceptions.RequestException as error:
+            raise _unreachable(self.host, error) from error
+        return response
+
+    def attach(self, container: str, **streams: int) -> Streams:
+        """The raw connection to a container's streams (``stdin=1``, or ``stdout=1, stderr=1``)."""
+        import requests
+        from docker.errors import APIError, DockerException
+
+        try:
+            raw = self._api.attach_socket(container, params={**streams, "stream": 1})
+        except APIError as error:
+            status = error.status_code or 0
+            raise EngineError(status, str(error.explanation), where=f"attach to {container[:12]}") from error
+        except (requests.exceptions.RequestException, DockerException) as error:
+            raise _unreachable(self.host, error) from error
+        return Streams(raw)
+
+    def stream(self, method: str, path: str, **call: Any) -> Iterator[Json]:
+        """A request whose answer is a stream of JSON lines; an ``error`` line is raised, which the SDK does not do.
+
+        Raises:
+            EngineError: as the line says.
+        """
+        response = self.call(method, path, stream=True, **call)
+        try:
+            for line in response.iter_lines():
+                if not line.strip():
+                    continue
+                item = json.loads(line)
+                if "error" in item:
+                    raise EngineError(0, str(item["error"]).strip(), where=f"{method} {path}")
+                yield item
+        finally:
+            response.close()
+
+
+def engine(host: str | None = None, context: str | None = None) -> Engine:
+    """Connect as the Docker command line would: ``host`` or ``context``, else ``DOCKER_HOST``, else the context in
+    use, else the default socket.
+
+    Raises:
+        patchkit.errors.Unreachable: nobody answers there; the remedy says what to start or change.
+    """
+    from docker.api.client import APIClient
+    from docker.context import ContextAPI
+    from docker.errors import DockerException
+    from docker.utils import kwargs_from_env
+
+    connect: dict[str, Any] = dict(kwargs_from_env())
+    if host is not None:
+        connect["base_url"] = host
+    elif context is not None:
+        connect = dict(ContextAPI.kwargs_from_context(name=context))
+        if not connect:
+            raise Unreachable(
+                "no-such-context", f"there is no Docker context named {context!r}", remedy="docker context ls"
+            )
+    elif "base_url" not in connect:
+        connect = {**ContextAPI.kwargs_from_context(), **connect}
+    address = str(connect.pop("base_url", "") or f"unix://{_DEFAULT_SOCKET}")
+    address = address.replace("http+unix://", "unix://")  # how the SDK's default context spells it
+    try:
+        if address.startswith("ssh://"):
+            from patchkit.images.engine_ssh import ssh_client
+
+            api = ssh_client(address, READ_TIMEOUT)
+        else:
+            api = APIClient(base_url=address, version="auto", timeout=READ_TIMEOUT, **connect)
+    except DockerException as error:
+        raise _unreachable(address, error) from error
+    return Engine(api, address)
+
+
+def split_tag(name: str) -> tuple[str, str]:
+    """``repository:tag`` in two; the tag is empty where there is none (a port's colon is no tag's)."""
+    repository, colon, tag = name.rpartition(":")
+    return (repository, tag) if colon and "/" not in tag else (name, "")
+
+
+def owner() -> str:
+    """This process, named so that another patchkit on the same machine can tell whether it still runs."""
+    return f"{_here()}.{os.getpid()}.{_started(os.getpid())}"
+
+
+def _here() -> str:
+    """This boot of this machine and this process namespace: a PID means something only there."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    namespace = Path("/proc/self/ns/pid")
+    try:
+        return f"{boot.read_text().strip()}.{namespace.stat().st_ino}"
+    except OSError:
+        return platform.node() or "unknown"
+
+
+def _started(pid: int) -> str:
+    """The process's start in clock ticks since boot (proc(5), field 22), or empty: PIDs are used again."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _is_dead(label: str) -> bool:
+    here, _, rest = label.rpartition(".")[0].rpartition(".")
+    started = label.rpartition(".")[2]
+    if here != _here() or not rest.isdigit() or not started:
+        return False
+    return _started(int(rest)) != started
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _quote(name: str) -> str:
+    return urllib.parse.quote(name, safe="/:@")
+
+
+def _filters(**wanted: Sequence[str]) -> dict[str, str]:
+    chosen = {key: list(values) for key, values in wanted.items() if values}
+    return {"filters": json.dumps(chosen)} if chosen else {}
+
+
+def _message(response: Any) -> str:
+    try:
+        answer = response.json()
+        return str(answer.get("message") or answer.get("cause") or answer)
+    except ValueError:
+        return f"HTTP {response.status_code} {response.text[:200]}".strip()
+
+
+def _unreachable(host: str, error: BaseException) -> Unreachable:
+    """Why nobody answers, told from the lowest error in the chain, with what to do about it."""
+    import requests
+
+    causes = list(_chain(error))
+    numbers = {cause.errno for cause in causes if isinstance(cause, OSError)}
+    path = host.partition("unix://")[2]
+    if any(isinstance(cause, requests.exceptions.Timeout | socket.timeout) for cause in causes):
+        return Unreachable(
+            "engine-timeout", f"the engine did not answer within {READ_TIMEOUT} s", where=host, remedy="docker info"
+        )
+    if errno.EACCES in numbers or errno.EPERM in numbers:
+        return Unreachable(
+            "engine-permission",
+            "this user may not talk to the engine",
+            where=host,
+            remedy="sudo usermod -aG docker $USER, then log in again (or run patchkit as root)",
+        )
+    if path and (errno.ENOENT in numbers or errno.ECONNREFUSED in numbers):
+        there = "nothing listens at the engine's socket" if Path(path).exists() else "the engine's socket is not there"
+        other = _podman_socket(path)
+        if other:
+            return Unreachable(
+                "engine-not-running",
+                f"{there}; a podman socket is",
+                where=host,
+                remedy=f"export DOCKER_HOST=unix://{other}",
+            )
+        start = "systemctl start podman.socket" if "podman" in path else "systemctl start docker"
+        return Unreachable("engine-not-running", there, where=host, remedy=start)
+    last = causes[-1] if causes else error
+    return Unreachable(
+        "engine-unreachable", f"the engine cannot be reached: {last}", where=host, remedy=f"docker -H {host} info"
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it was raised from; ``requests`` and ``urllib3`` also hide causes in ``args`` and
+    ``reason``."""
+    seen: list[BaseException] = []
+    todo: list[BaseException] = [error]
+    while todo:
+        here = todo.pop(0)
+        if here in seen:
+            continue
+        seen.append(here)
+        yield here
+        hidden = [*here.args, getattr(here, "reason", None), here.__cause__, here.__context__]
+        todo.extend(item for item in hidden if isinstance(item, BaseException))
+
+
+def _podman_socket(instead_of: str) -> str:
+    """A podman socket of root's or of this user's that exists, or empty."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    places = ["/run/podman/podman.sock", *([f"{runtime}/podman/podman.sock"] if runtime else [])]
+    return next((place for place in places if place != instead_of and Path(place).exists()), "")
+
+
+__all__ = ["READ_TIMEOUT", "TEMPORARY_LABEL", "Engine", "EngineError", "Json", "engine", "owner", "split_tag"]
