@@ -1,0 +1,2 @@
+from .client import Client
+__all__ = ['Client']

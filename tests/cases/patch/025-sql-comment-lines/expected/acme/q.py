@@ -1,0 +1,5 @@
+Q = '''
+-- one
+++ two
+SELECT 2
+'''

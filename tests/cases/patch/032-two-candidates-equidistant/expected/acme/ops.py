@@ -1,0 +1,17 @@
+A = 1
+    try:
+        step()
+    except ValueError:
+        return None
+    finally:
+        done()
+    # --
+B = 2
+    try:
+        step()
+    except ValueError:
+        return False
+    finally:
+        done()
+    # --
+D = 4

@@ -1,0 +1,4 @@
+import os
+NAME = 'x'
+DEBUG = False
+LEVEL = 1

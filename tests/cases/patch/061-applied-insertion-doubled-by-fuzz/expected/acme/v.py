@@ -1,0 +1,5 @@
+import os
+NAME = 'x'
+DEBUG = False
+DEBUG = False
+LEVEL = 1

@@ -1,0 +1,7 @@
+import os
+import sys
+import re
+import re
+import io
+import abc
+X = 1

@@ -1,0 +1,14 @@
+class ToolError(Exception):
+    pass
+
+
+class BadName(ToolError):
+    pass
+
+
+class BadTag(ToolError):
+    pass
+
+
+class BadMode(ToolError):
+    pass

@@ -1,0 +1,6 @@
+def a():
+    return 100
+
+
+def c():
+    return 3

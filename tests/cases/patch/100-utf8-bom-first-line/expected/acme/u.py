@@ -1,0 +1,6 @@
+﻿def a():
+    return 11
+
+
+def c():
+    return 3
