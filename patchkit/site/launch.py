@@ -16,6 +16,8 @@ from patchkit.site.model import Launch, LaunchForm
 from patchkit.site.script import ending_of
 from patchkit.site.shell import NotPlain
 
+#: Where the boot guard lies in an image or is mounted; it starts what follows it.
+GUARD_PATH = "/.patchkit/guard.py"
 #: What engines set where the image sets none: moby, oci/defaults.go (DefaultPathEnv).
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -80,17 +82,7 @@ def launch_of(config: Mapping[str, Any], fs: Filesystem, override: str | None = 
     Raises:
         patchkit.errors.BadInput: ``launch-unreadable``, the override is no command line.
     """
-    inner = config.get("config", config)
-    if not isinstance(inner, Mapping):
-        inner = {}
-    user = inner.get("User")
-    user = user if isinstance(user, str) else ""
-    env = _environment(inner.get("Env"))
-    env.setdefault("PATH", DEFAULT_PATH)
-    env.setdefault("HOME", _home(fs, user))
-    cwd = inner.get("WorkingDir")
-    cwd = posixpath.normpath(posixpath.join("/", cwd)) if isinstance(cwd, str) else "/"
-    way = _Way(fs, env, paths.realpath(fs, cwd), user)
+    way, inner = _start(config, fs)
     if override is None:
         start = "the image's entrypoint and command"
         argv = [*_strings(inner.get("Entrypoint")), *_strings(inner.get("Cmd"))]
@@ -106,6 +98,35 @@ def launch_of(config: Mapping[str, Any], fs: Filesystem, override: str | None = 
         return replace(launch, source="; ".join([_trail(start, way), *way.notes]))
     except (_Unknown, Refused) as why:
         return Launch("unknown", "", "", way.cwd, way.env, way.user, source=f"{_trail(start, way)}: {why}")
+
+
+def program_of(config: Mapping[str, Any], fs: Filesystem, name: str) -> str:
+    """The absolute path of the program that ``name`` starts in this image, empty where it starts none."""
+    try:
+        return _start(config, fs)[0].program(name)
+    except _Unknown:
+        return ""
+
+
+def given_to(config: Mapping[str, Any], fs: Filesystem) -> tuple[dict[str, str], str]:
+    """Environment and working folder as the engine gives them to the entrypoint."""
+    way, _ = _start(config, fs)
+    return way.env, way.cwd
+
+
+def _start(config: Mapping[str, Any], fs: Filesystem) -> tuple[_Way, Mapping[str, Any]]:
+    """The process as the engine starts it, and the inner part of the config."""
+    inner = config.get("config", config)
+    if not isinstance(inner, Mapping):
+        inner = {}
+    user = inner.get("User")
+    user = user if isinstance(user, str) else ""
+    env = _environment(inner.get("Env"))
+    env.setdefault("PATH", DEFAULT_PATH)
+    env.setdefault("HOME", _home(fs, user))
+    cwd = inner.get("WorkingDir")
+    cwd = posixpath.normpath(posixpath.join("/", cwd)) if isinstance(cwd, str) else "/"
+    return _Way(fs, env, paths.realpath(fs, cwd), user), inner
 
 
 def require_known(launch: Launch) -> Launch:
@@ -210,7 +231,7 @@ def _follow(way: _Way, argv: list[str | None], count: int) -> Launch:
     for path in (program, real):
         base = posixpath.basename(path)
         if _PYTHON.fullmatch(base):
-            return _python(way, program, argv[1:])
+            return _python(way, program, argv[1:], count)
     for path in (program, real):
         base = posixpath.basename(path)
         if base in _SHELLS:
@@ -303,7 +324,7 @@ _LETTERS = frozenset("bBdEiIOPqRsSuvx")
 _KEPT = frozenset("IPEsSO")
 
 
-def _python(way: _Way, interpreter: str, args: list[str | None]) -> Launch:
+def _python(way: _Way, interpreter: str, args: list[str | None], count: int) -> Launch:
     """Source: docs.python.org, using/cmdline: the options, then one of ``-c``, ``-m``, a script, or nothing."""
     flags: list[str] = []
     index = 0
@@ -313,6 +334,9 @@ def _python(way: _Way, interpreter: str, args: list[str | None]) -> Launch:
         if text is None or following is None:
             raise _Unknown("an argument of Python is one that only running tells")
         if not text.startswith("-"):
+            if posixpath.join(way.cwd, text) == GUARD_PATH:
+                way.trail[-1] = "boot guard"
+                return _follow(way, args[index + 1 :] or [None], count + 1)
             return _launch(way, interpreter, "script", text, flags)
         if text == "-":
             raise _Unknown("Python reads its program from standard input")

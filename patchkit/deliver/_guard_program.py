@@ -1,0 +1,270 @@
+# Stands in front of a server in a container: starts it only if what was proven is what it will import.
+#
+# Runs under the server's own interpreter (Python 3.8 or newer, standard library only), as any user, on a read-only
+# root, as process 1. It is replaced by the server (exec), which finds arguments, environment, working folder, streams
+# and signals as if nothing had stood before it. It imports nothing of the package. Exit status 78 (EX_CONFIG of
+# sysexits.h) where something moved.
+import os
+import signal
+import sys
+
+SPEC: "dict[str, object]" = {}
+
+
+def find(name):
+    """The spec of a dotted name, segment by segment through the finders."""
+    from importlib.machinery import ModuleSpec
+
+    path, spec, done = None, None, ""
+    for segment in name.split("."):
+        done = done + "." + segment if done else segment
+        made = sys.modules.get(done)
+        if made is not None and getattr(made, "__path__", None) is not None and getattr(made, "__file__", None) is None:
+            # A namespace that a .pth file made at start-up.
+            spec = ModuleSpec(done, None, is_package=True)
+            spec.submodule_search_locations = list(made.__path__)
+        else:
+            spec = None
+            for finder in sys.meta_path:
+                if hasattr(finder, "find_spec"):
+                    spec = finder.find_spec(done, path, None)
+                if spec is not None:
+                    break
+        if spec is None:
+            return None
+        path = spec.submodule_search_locations
+        if path is None and done != name:
+            return None
+    return spec
+
+
+def set_first_entry():
+    """Where Python put this program's folder, put what it will put for the server."""
+    own = os.path.dirname(os.path.realpath(__file__))
+    if not sys.path or sys.path[0] != own:
+        return
+    if SPEC["form"] in ("console-script", "script"):
+        argument = SPEC["argument"]
+        archive = os.path.isdir(argument) or argument.endswith((".zip", ".pyz", ".egg", ".pex", ".whl"))
+        sys.path[0] = argument if archive else os.path.dirname(os.path.realpath(argument))
+    else:
+        sys.path[0] = os.getcwd()
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def program_of(name):
+    """The path that a program's name leads to, as execvp(3) finds it."""
+    if "/" not in name:
+        for folder in os.environ.get("PATH", "").split(":"):
+            candidate = os.path.join(folder, name)
+            if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+                return candidate
+    return name
+
+
+def wrong_entry(command):
+    """Why the command would start another program, or another Python, than was proven; empty where it would not."""
+    if not SPEC["program"] or not command or command[0] != SPEC["command"]:
+        return ""
+    found = program_of(command[0])
+    if os.path.realpath(found) != os.path.realpath(SPEC["program"]):
+        return "%s starts %s, proven was %s (was PATH changed?)" % (command[0], found, SPEC["program"])
+    with open(found, "rb") as file:
+        words = file.readline(256).decode("utf-8", "surrogateescape").split()
+    # A virtual environment's Python is often a link: its folder is what makes it that environment's.
+    if len(words) == 2 and words[0].startswith("#!") and os.path.basename(words[0]) == "env":
+        python = program_of(words[1])
+        if os.path.realpath(os.path.dirname(python)) != os.path.realpath(os.path.dirname(SPEC["interpreter"])):
+            return "%s runs under %s, proven was %s (was PATH changed?)" % (found, python, SPEC["interpreter"])
+    return ""
+
+
+def wrong_shipped(file, record):
+    """Why the file as shipped is not the one that the patch was made for; empty where it is, or nobody knows."""
+    if not file["shipped"]:
+        return ""
+    if record is None:
+        return "%s is gone: another version of the package was installed" % SPEC["record"]
+    mark = ("\n%s,sha256=" % file["relative"]).encode()
+    at = record.find(mark)
+    if at < 0:
+        return "RECORD does not know it any more"
+    import binascii
+
+    text = record[at + len(mark) :].split(b",", 1)[0]
+    try:
+        digest = binascii.a2b_base64(text.replace(b"-", b"+").replace(b"_", b"/") + b"==").hex()
+    except ValueError:
+        digest = "unreadable"
+    if digest == file["shipped"]:
+        return ""
+    return "the image ships it as sha256:%s, the patch was made for sha256:%s" % (digest, file["shipped"])
+
+
+def wrong_module(file):
+    """Why the server would import something else; empty where it would not."""
+    name = file["module"]
+    if not name:
+        return ""
+    spec = find(name)
+    if file["post"] == "absent":
+        still = spec is not None and spec.has_location
+        return "import %s still finds %s" % (name, spec.origin) if still else ""
+    if spec is None:
+        return "import %s finds nothing" % name
+    if not spec.has_location or os.path.realpath(spec.origin) != file["path"]:
+        return "import %s finds %s, not %s" % (name, spec.origin or list(spec.submodule_search_locations), file["path"])
+    if type(spec.loader).__name__ not in ("SourceFileLoader", "SourceLoader"):
+        return "import %s loads %s by %s" % (name, spec.origin, type(spec.loader).__name__)
+    return ""
+
+
+def wrong_bytecode(path, source):
+    """Why a compiled file would run instead of the source; empty where none would, or it is of this very source."""
+    import importlib.util
+
+    pyc = importlib.util.cache_from_source(path)
+    try:
+        data = read(pyc)
+    except OSError:
+        return ""
+    if len(data) < 16 or data[:4] != importlib.util.MAGIC_NUMBER:
+        return ""
+    flags = int.from_bytes(data[4:8], "little")
+    if flags & 1:
+        import _imp
+
+        checks = _imp.check_hash_based_pycs
+        checked = checks == "always" or (checks != "never" and flags & 2)
+        runs = not checked or data[8:16] == importlib.util.source_hash(source)
+    else:
+        mtime = (int(os.stat(path).st_mtime) & 0xFFFFFFFF).to_bytes(4, "little")
+        runs = data[8:16] == mtime + (len(source) & 0xFFFFFFFF).to_bytes(4, "little")
+    if not runs:
+        return ""
+    import marshal
+
+    try:
+        same = marshal.loads(data[16:]) == compile(source, path, "exec", dont_inherit=True)
+    except Exception:
+        same = False
+    return "" if same else "%s would run instead of it" % pyc
+
+
+def wrong_file(file, record):
+    """The first thing that is wrong with one file."""
+    import hashlib
+
+    shipped = wrong_shipped(file, record)
+    if shipped:
+        return shipped
+    try:
+        source = read(file["path"])
+    except OSError as error:
+        if file["post"] != "absent" or not isinstance(error, FileNotFoundError):
+            return "%s cannot be read: %s" % (file["path"], error.strerror)
+        return wrong_module(file)
+    if file["post"] == "absent":
+        return "%s should not be there" % file["path"]
+    digest = hashlib.sha256(source).hexdigest()
+    if digest != file["post"]:
+        return "%s has sha256:%s, proven was sha256:%s" % (file["path"], digest, file["post"])
+    wrong = wrong_module(file)
+    return wrong or (wrong_bytecode(file["path"], source) if file["path"].endswith(".py") else "")
+
+
+def check():
+    """All that is wrong, a line each."""
+    set_first_entry()
+    record = None
+    if SPEC["record"]:
+        try:
+            record = b"\n" + read(SPEC["record"])
+        except OSError:
+            pass
+    found = []
+    for file in SPEC["files"]:
+        wrong = wrong_file(file, record)
+        if wrong:
+            found.append("%s: %s" % (file["relative"], wrong))
+    return found
+
+
+def check_as_started(env):
+    """The check in a process with the environment and working folder that a start script gives the server."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        return status == 0
+    if SPEC["cwd"]:
+        os.chdir(SPEC["cwd"])
+    changed = dict(env)
+    for name in SPEC["unset"]:
+        changed.pop(os.fsencode(name), None)
+    changed.update({os.fsencode(name): os.fsencode(value) for name, value in SPEC["env"].items()})
+    program = os.path.abspath(__file__)
+    os.execve(SPEC["interpreter"], [SPEC["interpreter"], *SPEC["flags"], program, "--patchkit-check"], changed)
+    return False
+
+
+def tell(lines):
+    text = "patchkit guard: the server is not started, because it would not run the code that was proven\n"
+    text += "".join("  %s\n" % line for line in lines)
+    text += "next: %s\n" % SPEC["remedy"]
+    os.write(2, text.encode("utf-8", "backslashreplace"))
+
+
+def environment():
+    """The environment as this process was given it: Python adds LC_CTYPE to its own (PEP 538)."""
+    try:
+        pairs = [item.partition(b"=") for item in read("/proc/self/environ").split(b"\0") if b"=" in item]
+    except OSError:
+        return dict(os.environb)
+    return {name: value for name, _, value in pairs}
+
+
+def main(command):
+    # As process 1 a stop request would be lost until the server has its own handler.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+    if command == ["--patchkit-check"]:
+        lines = check()
+        if lines:
+            tell(lines)
+        os._exit(78 if lines else 0)
+    env = environment()
+    wrong = wrong_entry(command)
+    if wrong:
+        lines = [wrong]
+    elif SPEC["env"] or SPEC["unset"] or SPEC["cwd"]:
+        if not check_as_started(env):
+            os._exit(78)
+        lines = []
+    else:
+        lines = check()
+    if lines:
+        tell(lines)
+        os._exit(78)
+    # Python ignores these two, and an ignored signal stays ignored through exec.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    if hasattr(signal, "SIGXFSZ"):
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        os.execvpe(command[0], command, env)
+    except (OSError, IndexError) as error:
+        what = command[0] if command else "nothing"
+        os.write(2, ("patchkit guard: cannot start %s: %s\n" % (what, error)).encode("utf-8", "backslashreplace"))
+        # As a shell and an engine say it: not found, or not to be executed.
+        os._exit(127 if isinstance(error, FileNotFoundError) or not command else 126)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except Exception as error:
+        tell(["the guard itself failed: %s: %s" % (type(error).__name__, error)])
+        os._exit(78)
