@@ -32,6 +32,11 @@ COMMANDS = {
     "save": "Make a patch of the work folder: diff, header, hashes, place in the series.",
     "import": "Make patches of a diff, a mail, a quilt series, full files, or a container.",
     "rebase": "Carry the series over to another image or release by a three-way merge.",
+    "list": "List the patches of the catalog in the order in which they apply.",
+    "show": "Show one patch: why it is there, its variants, where it is in use.",
+    "retire": "Take patches that upstream has out of the series, and keep them with the reason.",
+    "lock": "Note the images that were looked at, and compare them with what is.",
+    "receipt": "Print a delivery's receipt, as JSON or as an in-toto statement to sign.",
     "survey": "Show what every patch would do to every release on the package index.",
 }
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
+from patchkit import api
 from patchkit.catalog import check as checks
 from patchkit.catalog import schema as schemas
-from patchkit.catalog.load import load_catalog, load_manifest
+from patchkit.catalog.edit import learned
+from patchkit.catalog.load import load_catalog, load_manifest, load_text
 from patchkit.catalog.model import Catalog
-from patchkit.cli import render
+from patchkit.cli import options, render
+from patchkit.errors import Refused
 from patchkit.findings import Finding
+from patchkit.lifecycle.files import write_all
+from patchkit.plan import NOT_LISTED
 
 
 @click.group()
@@ -50,6 +56,54 @@ def check(files: tuple[Path, ...], catalog: Path | None, as_json: bool) -> int:
     for finding in found:
         click.echo(render.clean(f"{finding.severity}: {finding.where}: {finding.what} [{finding.id}]"))
         click.echo(render.clean(f"next: {finding.remedy}"))
+    return 0
+
+
+@command.command()
+@options.image
+@click.option(
+    "--seen", default="", metavar="DATE", help="The day on which it was looked at, YYYY-MM-DD.  [default: today]"
+)
+@options.looking
+@options.json_output
+def learn(image: str, seen: str, options: api.Options, as_json: bool) -> int:
+    """Write an image's digests into its manifest, comments and order kept.
+
+    Only where every pre-image is a listed one: a digest in a manifest says that somebody has looked.
+
+    \b
+    Examples:
+      patchkit manifest learn --image vllm-xpu:nightly
+    """
+    with api.opened(image, options) as opened:
+        plan = api.look(opened.origin(), options)
+    manifest = plan.match.manifest
+    unlisted = [row for row in plan.rows if not row.deliverable or NOT_LISTED in row.notes]
+    if unlisted or not plan.rows:
+        raise Refused(
+            "pre-image-not-listed",
+            f"{len(unlisted)} files are not as the manifest lists them, so that the image was not learned",
+            where=str(plan.reference),
+            remedy=f"carry the patches over first: patchkit rebase --image {image}",
+            details=[f"{row.patch}: {row.path}: {row.told_state}: {row.pre}" for row in unlisted],
+        )
+    text = manifest.path.read_bytes().decode("utf-8-sig")
+    day = seen or datetime.now(tz=UTC).date().isoformat()  # a person's day of looking; no output depends on it again
+    after = learned(text, dict.fromkeys(plan.identity.digests, plan.site.version), day)
+    load_text(manifest.path, after.encode(), manifest.path.resolve().parent.parent)
+    new = sorted(set(plan.identity.digests) - set(manifest.digests))
+    if after != text:
+        write_all({manifest.path: after.encode()})
+    if as_json:
+        rows = [{"digest": digest, "version": plan.site.version} for digest in new]
+        render.print_json(
+            render.document("manifest-learn", image={"reference": image}, files=rows, manifest=str(manifest.path))
+        )
+        return 0
+    for digest in new:
+        click.echo(render.clean(f"{manifest.path}: {digest} is {manifest.package} {plan.site.version}"))
+    if not new:
+        click.echo(render.clean(f"{manifest.path}: lists this image already"))
     return 0
 
 

@@ -128,7 +128,7 @@ def _work(each: Rebased, entry: PatchEntry, found: source.Source) -> Path:
 
 
 def _proof(image: str, options: api.Options) -> list[dict[str, Any]]:
-    """The proof of the rebased series on the image, compile and asserts included, by mounts that are gone afterwards."""
+    """The proof of the rebased series on the image, compile and asserts included; its mounts are gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="patchkit-") as folder:
         applied = api.apply(image, options, api.Delivery(mode="bind", output=Path(folder)))
         return level_json(applied.platforms[0].proof)
