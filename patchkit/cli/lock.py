@@ -44,7 +44,8 @@ def command(images: tuple[str, ...], check: bool, drop: tuple[str, ...], options
         lines = {key: line for key, line in lines.items() if line.image not in drop}
         lines |= {line.key: line for line in map(lock.locked, plans)}
         text = lock.dumps(lines.values()).encode()
-        if not path.exists() or path.read_bytes() != text:
+        # An empty lock would make CI refuse every image.
+        if path.read_bytes() != text if path.exists() else lines:
             write_all({path: text})
     if as_json:
         render.print_json(

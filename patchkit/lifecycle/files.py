@@ -25,7 +25,8 @@ def write_all(changes: Mapping[Path, bytes | None]) -> None:
         for path in changes:
             before[path] = path.read_bytes() if path.exists() else None
             if path in waiting:
-                waiting.pop(path).replace(path)
+                waiting[path].replace(path)
+                del waiting[path]
             else:
                 path.unlink(missing_ok=True)
     except BaseException:
