@@ -9,8 +9,8 @@ import pytest
 from patchkit.catalog.header import Header
 from patchkit.errors import BadInput, Refused
 from patchkit.lifecycle import edit, work
-from patchkit.lifecycle.save import Draft, save
 from patchkit.lifecycle.releases import plan_for
+from patchkit.lifecycle.save import Draft, save
 from patchkit.lifecycle.work import Task
 from patchkit.plan import digest_of
 
