@@ -133,8 +133,16 @@ class ArchiveFilesystem:
         self._image_id = image_id
         self._lister = lister
         self._id = ""
+        self._stays = False
         self._entries: dict[str, Entry | None] = {}
         self._names: dict[str, Sequence[str]] = {}
+
+    @classmethod
+    def of_container(cls, engine: Engine, container: str) -> ArchiveFilesystem:
+        """The files of a container that is there already and stays."""
+        files = cls(engine, "")
+        files._id, files._stays = container, True
+        return files
 
     def lstat(self, path: str) -> Entry | None:
         if path not in self._entries:
@@ -162,7 +170,7 @@ class ArchiveFilesystem:
 
     def close(self) -> None:
         """Remove the container, if one was made."""
-        if self._id:
+        if self._id and not self._stays:
             container, self._id = self._id, ""
             self._engine.remove(container)
 

@@ -14,7 +14,7 @@ import os
 import platform
 import socket
 import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -53,12 +53,22 @@ class Streams:
         self._socket.settimeout(seconds)
 
     def recv(self, size: int) -> bytes:
-        """At most ``size`` bytes; none at the end."""
-        return self._socket.recv(size)
+        """At most ``size`` bytes; none at the end. Podman resets a connection whose input was not read to its end: what
+        the program wrote has come by then, and an engine that died is noticed by the next call."""
+        try:
+            return self._socket.recv(size)
+        except ConnectionResetError:
+            return b""
 
     def sendall(self, data: bytes) -> None:
         """All of ``data``."""
         self._socket.sendall(data)
+
+    def end_of_input(self) -> None:
+        """Tell the other side that no more comes, and go on reading. Done below TLS, whose Python object cannot be
+        half-closed: the engine takes the end of the connection for the end of input."""
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._socket.fileno())) as plain:
+            plain.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """End the connection for both sides at once; the SDK's response would keep a merely closed socket open."""
@@ -254,18 +264,25 @@ class Engine:
         return response
 
     def attach(self, container: str, **streams: int) -> Streams:
-        """The raw connection to a container's streams (``stdin=1``, or ``stdout=1, stderr=1``)."""
+        """The raw connection to a container's streams (``stdin=1, stdout=1, stderr=1`` or some of them)."""
+        return self._raw(lambda: self._api.attach_socket(container, params={**streams, "stream": 1}))
+
+    def exec(self, container: str, spec: Mapping[str, Any]) -> tuple[str, Streams]:
+        """Start a program in a running container (``spec`` as in ``ExecConfig``); its ID and its streams."""
+        name = str(self.call("POST", f"/containers/{container}/exec", body=dict(spec)).json()["Id"])
+        return name, self._raw(lambda: self._api.exec_start(name, socket=True))
+
+    def _raw(self, connect: Callable[[], Any]) -> Streams:
+        """What an SDK call that takes over the connection gives."""
         import requests
         from docker.errors import APIError, DockerException
 
         try:
-            raw = self._api.attach_socket(container, params={**streams, "stream": 1})
+            return Streams(connect())
         except APIError as error:
-            status = error.status_code or 0
-            raise EngineError(status, str(error.explanation), where=f"attach to {container[:12]}") from error
+            raise EngineError(error.status_code or 0, str(error.explanation), where=self.host) from error
         except (requests.exceptions.RequestException, DockerException) as error:
             raise _unreachable(self.host, error) from error
-        return Streams(raw)
 
     def stream(self, method: str, path: str, **call: Any) -> Iterator[Json]:
         """A request whose answer is a stream of JSON lines; an ``error`` line is raised, which the SDK does not do.
@@ -440,6 +457,3 @@ def _podman_socket(instead_of: str) -> str:
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     places = ["/run/podman/podman.sock", *([f"{runtime}/podman/podman.sock"] if runtime else [])]
     return next((place for place in places if place != instead_of and Path(place).exists()), "")
-
-
-__all__ = ["READ_TIMEOUT", "TEMPORARY_LABEL", "Engine", "EngineError", "Json", "engine", "owner", "split_tag"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from patchkit.errors import BadInput, Unreachable
@@ -18,6 +18,7 @@ from patchkit.images.model import Run, RunResult
 #: HOME inside the sandbox. The real one stays visible and read-only: a tmpfs over it would hide a virtual environment
 #: or a whole interpreter below /root, and the run would tell of another Python than the one that serves.
 HOME = "/tmp"  # noqa: S108 - a tmpfs of the container's own
+Ended = Literal["exit", "timeout", "output-limit"]
 #: Seconds beyond a run's own limit in which the engine must have ended it.
 GRACE = 30.0
 
@@ -85,85 +86,90 @@ def _spec(engine: Engine, image_id: str, wanted: Run, real_home: str) -> Json:
 
 def _attended(engine: Engine, container: str, wanted: Run) -> RunResult:
     """Start the container, feed it, read it, and stop it at its limits."""
-    late = threading.Event()
 
     def stop() -> None:
-        late.set()
         # The engine may be gone, or the program over by itself at this very moment.
         with contextlib.suppress(EngineError, Unreachable):
             engine.call("POST", f"/containers/{container}/kill", params={"signal": "KILL"}, timeout=GRACE)
 
-    output = engine.attach(container, stdout=1, stderr=1)
+    wishes = {"stdin": 1} if wanted.stdin else {}
+    streams = engine.attach(container, stdout=1, stderr=1, **wishes)
     try:
-        stdin = engine.attach(container, stdin=1) if wanted.stdin else None
         engine.call("POST", f"/containers/{container}/start")
-        timer = threading.Timer(wanted.timeout, stop)
-        timer.start()
-        try:
-            if stdin is not None:
-                threading.Thread(target=_feed, args=(stdin, wanted.stdin), daemon=True).start()
-            output.settimeout(wanted.timeout + GRACE)
-            stdout, stderr, cut = _read(output, wanted.output_limit)
-        except TimeoutError as error:
-            raise Unreachable(
-                "engine-timeout", "the engine did not stop a container in time", where=container, remedy="docker info"
-            ) from error
-        finally:
-            timer.cancel()
-            if stdin is not None:
-                stdin.close()
+        stdout, stderr, ended = converse(streams, wanted, stop)
     finally:
-        output.close()
-    if cut:
-        return RunResult(137, stdout, stderr, "output-limit")
-    status = _status(engine, container)
-    ended: Literal["exit", "timeout"] = "timeout" if late.is_set() else "exit"
-    return RunResult(status, stdout, stderr, ended)
+        streams.close()
+    if ended == "output-limit":
+        return RunResult(137, stdout, stderr, ended)
+    answer = engine.call("POST", f"/containers/{container}/wait", timeout=GRACE).json()
+    return RunResult(int(answer["StatusCode"]), stdout, stderr, ended)
 
 
-def _feed(stdin: Streams, data: bytes) -> None:
-    """Write all of the program's input, then end it. A connection of its own, so that closing it is the end of input on
-    every kind of connection (TLS knows no half-closed one). A program that does not read ends with its container."""
+def converse(streams: Streams, wanted: Run, stop: Callable[[], None]) -> tuple[bytes, bytes, Ended]:
+    """Feed a started program its input and read what it writes, within its limits of time and output; ``stop`` is
+    called when its time is over and must end it.
+
+    Raises:
+        patchkit.errors.Unreachable: ``engine-timeout``: ``stop`` did not end it.
+    """
+    late = threading.Event()
+
+    def time_is_over() -> None:
+        late.set()
+        stop()
+
+    timer = threading.Timer(wanted.timeout, time_is_over)
+    timer.daemon = True
+    timer.start()
+    try:
+        if wanted.stdin:
+            threading.Thread(target=_feed, args=(streams, wanted.stdin), daemon=True).start()
+        streams.settimeout(wanted.timeout + GRACE)
+        stdout, stderr, cut = _read(streams, wanted.output_limit)
+    except TimeoutError as error:
+        raise Unreachable(
+            "engine-timeout", "the engine did not stop a program in time", where=wanted.argv[0], remedy="docker info"
+        ) from error
+    finally:
+        timer.cancel()
+    return stdout, stderr, "output-limit" if cut else "timeout" if late.is_set() else "exit"
+
+
+def _feed(streams: Streams, data: bytes) -> None:
+    """Write all of the program's input, then end it; a program that does not read it is left alone."""
     with contextlib.suppress(OSError):
-        stdin.sendall(data)
-    stdin.close()
+        streams.sendall(data)
+    streams.end_of_input()
 
 
-def _read(output: Streams, limit: int) -> tuple[bytes, bytes, bool]:
+def _read(streams: Streams, limit: int) -> tuple[bytes, bytes, bool]:
     """Both streams to their end, or to ``limit`` bytes together. Frames: one byte stream, three zero, four length
     (Docker Engine API, "Stream format" of ContainerAttach)."""
-    streams: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
+    pieces: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
     taken = 0
-    while header := _exactly(output, 8):
+    while header := _exactly(streams, 8):
         left = int.from_bytes(header[4:8], "big")
-        into = streams[2 if header[0] == 2 else 1]
         while left:
-            piece = output.recv(min(left, 1 << 16))
+            piece = streams.recv(min(left, 1 << 16))
             if not piece:
-                return bytes(streams[1]), bytes(streams[2]), False
+                break
             left -= len(piece)
-            room = limit - taken
-            into += piece[:room]
+            pieces[2 if header[0] == 2 else 1] += piece[: limit - taken]
             taken += len(piece)
             if taken > limit:
-                return bytes(streams[1]), bytes(streams[2]), True
-    return bytes(streams[1]), bytes(streams[2]), False
+                return bytes(pieces[1]), bytes(pieces[2]), True
+    return bytes(pieces[1]), bytes(pieces[2]), False
 
 
-def _exactly(output: Streams, count: int) -> bytes:
+def _exactly(streams: Streams, count: int) -> bytes:
     """``count`` bytes, or none at the stream's end."""
     data = b""
     while len(data) < count:
-        piece = output.recv(count - len(data))
+        piece = streams.recv(count - len(data))
         if not piece:
             return b""
         data += piece
     return data
-
-
-def _status(engine: Engine, container: str) -> int:
-    answer = engine.call("POST", f"/containers/{container}/wait", timeout=GRACE).json()
-    return int(answer["StatusCode"])
 
 
 def _device(text: str) -> Mapping[str, str]:
@@ -192,6 +198,3 @@ def _gpus(text: str) -> Json:
 def _cannot_run(error: EngineError, wanted: Run) -> Unreachable:
     program = wanted.argv[0]
     return Unreachable("cannot-run", f"the engine cannot run {program}: {error.what}", remedy="docker info")
-
-
-__all__ = ["GRACE", "HOME", "run"]
