@@ -94,24 +94,24 @@ class LayerIndex:
         return _find(self._db, path)
 
     def hides(self, path: str) -> bool:
-        """Whether the layer hides ``path`` of the layers below: removed, below a removed or opaque folder, or below
-        something that is no folder here."""
-        own = path
+        """Whether the layer hides ``path`` of the layers below: removed, or within something that hides all below."""
+        return self._has("SELECT 1 FROM hidden WHERE path = ?", path) or (
+            path != "/" and self.hides_below(posixpath.dirname(path))
+        )
+
+    def hides_below(self, path: str) -> bool:
+        """Whether the layer hides what the layers below hold in ``path``: it is removed, opaque, or no folder here, or
+        one of its parents is."""
         while True:
-            if self._has("SELECT 1 FROM hidden WHERE path = ?", path):
-                return True
-            if path != own and (
+            if (
                 self._has("SELECT 1 FROM opaque WHERE path = ?", path)
                 or self._has("SELECT 1 FROM entry WHERE path = ? AND kind NOT IN ('dir', 'implicit')", path)
+                or self._has("SELECT 1 FROM hidden WHERE path = ?", path)
             ):
                 return True
             if path == "/":
                 return False
             path = posixpath.dirname(path)
-
-    def is_opaque(self, path: str) -> bool:
-        """Whether the layer hides everything that the layers below hold in the folder ``path``."""
-        return self._has("SELECT 1 FROM opaque WHERE path = ?", path)
 
     def names(self, path: str) -> tuple[set[str], set[str]]:
         """The names that the layer adds to the folder ``path``, and those that it removes from it."""
@@ -123,7 +123,9 @@ class LayerIndex:
         """The bytes of a file of this layer, checked against the hash that the index holds for it."""
         kept = cache.folder("files") / found.sha256 if found.sha256 else None
         if kept is not None:
-            data = cache.read(kept)
+            data = None
+            with contextlib.suppress(OSError):  # a cache that cannot be used is no cache
+                data = cache.read(kept)
             if data is not None and hashlib.sha256(data).hexdigest() == found.sha256:
                 return data
         elif not self._verified:
@@ -275,6 +277,8 @@ def _scan(stream: LayerStream, rows: _Rows, blob: Blob) -> None:
                 raise hostile_layer(blob, f"more than {_MAX_ENTRIES} entries")
             archive.members = []  # type: ignore[attr-defined]  # tarfile keeps every member otherwise
             stream.allowance = MAX_HEADER
+            if info.size < 0 or not 0 <= info.uid < 1 << 32 or not 0 <= info.gid < 1 << 32:
+                raise hostile_layer(blob, f"the numbers of its entry {info.name!r} make no sense")
             path = rows.place(_inside(info.name, blob))
             head, name = posixpath.split(path)
             if name == _OPAQUE:

@@ -57,7 +57,7 @@ class LayeredFilesystem:
             added, removed = layer.names(path)
             names |= added - hidden
             hidden |= removed | added
-            if layer.hides(path) or layer.is_opaque(path):
+            if layer.hides_below(path):
                 break
         return sorted(names)
 
