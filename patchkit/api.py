@@ -85,11 +85,12 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One platform of a finished delivery."""
+    """One platform of a finished delivery. ``road`` tells how its image was written, and why so."""
 
     plan: Plan
     receipt: Receipt
     proof: Proof
+    road: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def look(image: Image, options: Options = Options()) -> Plan:
     series = load_series(catalog, found.manifest, options.only)
     launch = launch_for(image, options)
     site = facts(image, launch, found.manifest.package, series.paths, found.manifest.decoys, options)
-    return make_plan(image.reference, image.identity, found, series, site, _copy(site, options.copy))
+    return make_plan(image.reference, image.identity, found, series, site, _copy(site, found.manifest.package, options.copy))
 
 
 def launch_for(image: Image, options: Options = Options()) -> Launch:
@@ -247,13 +248,13 @@ def _line(row: Row) -> str:
     return f"{row.patch}: {row.path}: {row.told_state}: {row.detail}"
 
 
-def _copy(site: Site, wanted: str) -> Copy:
+def _copy(site: Site, package: str, wanted: str) -> Copy:
     if wanted:
         return next(copy for copy in site.copies if wanted.rstrip("/") in (copy.root, copy.base))
     if site.winner is None:
         raise Refused(
             "package-absent",
-            f"{site.launch.source or 'the launch'} imports no copy of the package",
+            f"{site.launch.source or 'the launch'} imports no copy of {package}",
             where=site.launch.interpreter,
             remedy="name another start with --launch, or a copy with --copy PATH",
             details=[f"there is one at {copy.root}, which it does not import" for copy in site.copies],
@@ -329,10 +330,9 @@ def _done(
         delivered=str(delivered.reference),
         identity=delivered.identity,
         mounts=mounts,
-        road=road,
         launch_given=options.launch or "",
     )
-    return Done(plan, receipt, proof)
+    return Done(plan, receipt, proof, road)
 
 
 def refuse_remote(image: Image) -> None:

@@ -284,7 +284,8 @@ def _range(manifest: Manifest, entry: PatchEntry) -> str:
 def _row(entry: PatchEntry, file: diff.FileResult, site: Site, copy: Copy, broken: Mapping[str, diff.Problem]) -> Row:
     state: State = file.state
     detail = file.why
-    notes = list(file.notes)
+    # What the engine noticed beside the hunks is no news in a file that was looked at when its hash was listed.
+    notes = [] if file.known in ("pre-image", "post-image") else list(file.notes)
     fact = site.files.get(file.path)
     if state == "applied" and fact and fact.shipped and digest_of(fact.data) == f"sha256:{fact.shipped}":
         state, detail = "upstream", "the image as shipped holds every hunk"

@@ -102,7 +102,7 @@ def _delivery_part(done: api.Applied) -> dict[str, Any]:
         "reference": str(done.delivered),
         "identity": show.image_part(done.delivered, receipt.delivered_identity),
         "existed": done.existed,
-        "road": receipt.road,
+        "road": done.platforms[0].road,
         "receipt": str(done.receipt_path),
         "overlay": str(done.overlay_path) if done.overlay_path else None,
         "mounts": [{"source": mount.source, "target": mount.target} for mount in receipt.mounts],
@@ -117,8 +117,7 @@ def _print_delivery(done: api.Applied) -> None:
     elif receipt.kind == "image":
         word = "was there already" if done.existed else "written"
         click.echo(f"{done.delivered} {word}: {receipt.delivered_identity.config}")
-        if receipt.road:
-            click.echo(f"  by {receipt.road}")
+        click.echo(f"  by {done.platforms[0].road}")
     else:
         click.echo(f"{len(receipt.mounts)} files to mount over {done.delivered}")
     click.echo(f"fingerprint {receipt.fingerprint}")

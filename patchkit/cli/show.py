@@ -130,14 +130,29 @@ def print_copies(copies: Sequence[Mapping[str, Any]]) -> None:
 def print_levels(levels: Iterable[Mapping[str, Any]]) -> None:
     """The proof, a line a level; what did not pass is told file by file."""
     click.echo()
-    rows = [(level["name"], _level_state(level), level["detail"]) for level in levels]
+    # Where a level did not pass its files tell why, below.
+    rows = [
+        (
+            level["name"],
+            _level_state(level),
+            level["detail"] if level["state"] == "passed" or not level["files"] else "",
+        )
+        for level in levels
+    ]
     click.echo(table(rows, ("PROOF", "STATE", "DETAIL")))
     for level in levels:
-        if level["state"] == "passed":
-            continue
-        for file in level["files"]:
-            if file["state"] != "passed" and file["detail"]:
-                click.echo(clean(f"  {level['name']}: {file['name']}: {file['detail']}"))
+        if level["state"] != "passed":
+            for detail, names in _by_detail(level["files"]).items():
+                click.echo(clean(f"  {level['name']}: {', '.join(names)}: {detail}"))
+
+
+def _by_detail(files: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """What did not pass, by what is told of it: one missing module blocks every import alike."""
+    told: dict[str, list[str]] = {}
+    for file in files:
+        if file["state"] != "passed" and file["detail"]:
+            told.setdefault(file["detail"], []).append(file["name"])
+    return told
 
 
 def print_findings(findings: Iterable[Mapping[str, Any]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -48,7 +49,8 @@ def command(
     """
     done = api.verify(image, options, receipt_path=receipt, output_folder=output, devices=devices, gpus=gpus)
     levels = level_json(done.proof)
-    parts = {
+    findings = show.finding_parts(done.findings)
+    parts: dict[str, Any] = {
         "image": {
             **show.image_part(done.reference, done.receipt.delivered_identity),
             "fingerprint": done.receipt.fingerprint,
@@ -58,12 +60,12 @@ def command(
             for file in done.receipt.files
         ],
         "levels": levels,
-        "findings": show.finding_parts(done.findings),
+        "findings": findings,
     }
     if as_json:
         print_json(document("verify", **parts))
     else:
         click.echo(clean(f"{done.reference}: {len(done.receipt.files)} files, fingerprint {done.receipt.fingerprint}"))
         show.print_levels(levels)
-        show.print_findings(parts["findings"])
+        show.print_findings(findings)
     return verdict(done.proof.levels, require)

@@ -123,7 +123,7 @@ def _from_layer(content: Mapping[str, Any], image: Image, labels: Mapping[str, s
         delivered_identity=image.identity,
         manifest=content["manifest"],
         package=content["package"],
-        version=content["package_version"],
+        package_version=content["package_version"],
         copy=posixpath.join(base, content["package"]),
         launch=None,
         launch_given="",

@@ -63,8 +63,7 @@ class Receipt:
     """One delivery.
 
     ``origin`` is the reference of the image that was patched and ``origin_identity`` its names; ``delivered`` and
-    ``delivered_identity`` are the derived image's (the origin's for mounts). ``copy`` is the package's folder. ``road``
-    tells how the derived image was written. Of the launch's environment only what steers Python is kept, since the rest
+    ``delivered_identity`` are the derived image's (the origin's for mounts). ``copy`` is the package's folder. Of the launch's environment only what steers Python is kept, since the rest
     may hold secrets; it is None where only the image tells it. ``launch_given`` is what the person gave with
     ``--launch``. ``levels`` holds the proof as it was told.
     """
@@ -76,7 +75,7 @@ class Receipt:
     delivered_identity: Identity
     manifest: str
     package: str
-    version: str
+    package_version: str
     copy: str
     launch: Launch | None
     launch_given: str
@@ -84,7 +83,6 @@ class Receipt:
     files: tuple[ReceiptFile, ...]
     fingerprint: str
     mounts: tuple[Mount, ...] = ()
-    road: str = ""
     levels: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
 
 
@@ -96,7 +94,6 @@ def receipt_of(
     delivered: str,
     identity: Identity,
     mounts: tuple[Mount, ...] = (),
-    road: str = "",
     launch_given: str = "",
 ) -> Receipt:
     """The receipt of a delivery of this plan."""
@@ -108,7 +105,7 @@ def receipt_of(
         delivered_identity=identity,
         manifest=plan.match.manifest.name,
         package=plan.match.manifest.package,
-        version=plan.site.version,
+        package_version=plan.site.version,
         copy=plan.copy.root,
         launch=_without_secrets(plan.site.launch),
         launch_given=launch_given,
@@ -116,7 +113,6 @@ def receipt_of(
         files=files_of(plan, owned=kind != "bind"),
         fingerprint=plan.fingerprint,
         mounts=mounts,
-        road=road,
         levels=tuple(level_json(proof)),
     )
 

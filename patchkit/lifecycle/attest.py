@@ -40,7 +40,7 @@ def statement(receipt: Receipt) -> dict[str, Any]:
                 "externalParameters": {"image": receipt.origin, "manifest": receipt.manifest},
                 "internalParameters": {
                     "package": receipt.package,
-                    "version": receipt.version,
+                    "version": receipt.package_version,
                     "fingerprint": receipt.fingerprint,
                     "files": {file.path: {"pre": file.pre, "post": file.post} for file in receipt.files},
                 },
