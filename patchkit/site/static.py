@@ -213,7 +213,17 @@ def _layout(view: View, launch: Launch, settings: _Settings) -> _Layout:
     name = re.fullmatch(r"python(\d+)\.(\d+)(t?)d?", posixpath.basename(real))
     wanted = f"python{name[1]}.{name[2]}{name[3]}" if name else ""
     libraries = [settings.env["PYTHONPLATLIBDIR"]] if settings.env.get("PYTHONPLATLIBDIR") else ["lib", "lib64"]
-    found = _search(view, where, libraries, wanted, "os.py") or _search(view, where, libraries, wanted, "os.pyc")
+    # Where nothing lies above, CPython falls back to the prefix that it was built for: as good as always its own.
+    built_for = list(_upwards(posixpath.dirname(real)))
+    found = next(
+        (
+            found
+            for places in (where, built_for)
+            for landmark in ("os.py", "os.pyc")
+            if (found := _search(view, places, libraries, wanted, landmark))
+        ),
+        None,
+    )
     if found is None:
         raise _no_cpython(executable, f"no standard library belongs to it ({wanted or 'python3.*'} above {where[0]})")
     prefix, library, name_found = found
@@ -223,7 +233,7 @@ def _layout(view: View, launch: Launch, settings: _Settings) -> _Layout:
         exec_prefix = second or prefix
     else:
         dynload = f"{library}/{name_found}/lib-dynload"
-        exec_prefix = next((up for up in where if view.is_dir(posixpath.join(up, dynload))), prefix)
+        exec_prefix = next((up for up in (*where, *built_for) if view.is_dir(posixpath.join(up, dynload))), prefix)
     micro = _micro(view, prefix, version, stated)
     return _Layout(executable, real, version, micro, abi, library, prefix, exec_prefix)
 
@@ -373,7 +383,10 @@ class _SysPath:
     def read_pth(self, folder: str, name: str) -> None:
         source = posixpath.join(folder, name)
         mark = 0
-        for line in re.split(r"\r\n|\r|\n", self.view.text(source) or ""):
+        text = self.view.text(source) or ""
+        if self.layout.version >= (3, 13):
+            text = text.removeprefix("\ufeff")
+        for line in re.split(r"\r\n|\r|\n", text):
             if line.startswith("#") or not line.strip():
                 continue
             if line.startswith(("import ", "import\t")):
@@ -476,7 +489,7 @@ def find_in(view: View, python: Python, entry: str, name: str) -> Module | None:
     before bytecode alone.
     """
     if not view.is_dir(entry):
-        return _find_in_zip(view, entry, name) if view.is_file(entry) else None
+        return _find_in_zip(view, entry, name)
     names = view.names(entry)
     folder = posixpath.join(entry, name)
     is_folder = name in names and view.is_dir(folder)
@@ -498,14 +511,21 @@ def _suffixes(python: Python, names: frozenset[str], stem: str) -> list[tuple[st
 
 
 def _find_in_zip(view: View, entry: str, name: str) -> Module | None:
-    """As Lib/zipimport.py: a package before a module, in each bytecode before source."""
+    """As Lib/zipimport.py: the entry is an archive or a folder in one; a package before a module, in each bytecode
+    before source."""
+    archive = entry
+    while archive not in ("/", "") and not view.exists(archive):
+        archive = posixpath.dirname(archive)
+    if not view.is_file(archive):
+        return None
     try:
-        with zipfile.ZipFile(io.BytesIO(view.read(entry) or b"")) as archive:
-            names = set(archive.namelist())
+        with zipfile.ZipFile(io.BytesIO(view.read(archive) or b"")) as opened:
+            names = set(opened.namelist())
     except (zipfile.BadZipFile, Refused, ValueError, OSError, NotImplementedError):
         return None
+    inside = f"{posixpath.relpath(entry, archive)}/".removeprefix("./")
     for suffix in ("/__init__.pyc", "/__init__.py", ".pyc", ".py"):
-        if f"{name}{suffix}" in names:
-            inner = posixpath.join(entry, f"{name}{suffix}")
-            return Module(name, "zip", inner, (posixpath.join(entry, name),) if "/" in suffix else (), entry)
+        if f"{inside}{name}{suffix}" in names:
+            origin = posixpath.join(entry, f"{name}{suffix}")
+            return Module(name, "zip", origin, (posixpath.join(entry, name),) if "/" in suffix else (), entry)
     return None

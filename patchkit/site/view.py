@@ -69,7 +69,7 @@ class View:
 
     def text(self, path: str) -> str | None:
         data = self.read(path)
-        return None if data is None else data.decode("utf-8-sig", "surrogateescape")
+        return None if data is None else data.decode("utf-8", "surrogateescape")
 
     def names(self, path: str) -> frozenset[str]:
         """The names in the folder that the path leads to; none where it is no folder."""

@@ -26,7 +26,7 @@ class HostFiles:
         for test, name in ((stat.S_ISREG, "file"), (stat.S_ISDIR, "dir"), (stat.S_ISLNK, "symlink")):
             if test(found.st_mode):
                 kind = name  # type: ignore[assignment]
-        target = os.readlink(self.root + path) if kind == "symlink" else ""
+        target = str(Path(self.root + path).readlink()) if kind == "symlink" else ""
         mode = stat.S_IMODE(found.st_mode)
         return Entry(path, kind, mode, found.st_uid, found.st_gid, found.st_size, int(found.st_mtime), target)
 
@@ -38,7 +38,7 @@ class HostFiles:
 
     def listdir(self, path: str) -> Sequence[str]:
         try:
-            return sorted(os.listdir(self.root + path))
+            return sorted(place.name for place in Path(self.root + path).iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return []
 

@@ -1,0 +1,479 @@
+"""Odd ways in which Python packages come to lie on a machine, made for a real interpreter of this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+INIT = "import os\n__version__ = '1.0'\n"
+
+
+def interpreters() -> list[str]:
+    """Every CPython 3.8 or newer that this machine has."""
+    found = [sys._base_executable or sys.executable, "/usr/bin/python3"]  # type: ignore[attr-defined]
+    versions = Path("/root/.pyenv/versions")
+    if versions.is_dir():
+        found += [str(path / "bin/python3") for path in sorted(versions.iterdir())]
+    good = []
+    for program in found:
+        if not Path(program).exists():
+            continue
+        code = "import sys; print(sys.version_info >= (3, 8))"
+        if subprocess.run([program, "-c", code], capture_output=True, text=True).stdout.strip() == "True":
+            good.append(program)
+    return list({os.path.realpath(program): program for program in good}.values())
+
+
+@dataclass
+class Layout:
+    """A place to start from: command line, environment, working folder."""
+
+    root: Path
+    python: str
+    argv: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+
+    def file(self, path: str, text: str = "") -> Path:
+        place = self.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+        return place
+
+    def package(self, base: str, name: str = "pkg") -> Path:
+        self.file(f"{base}/{name}/sub/__init__.py")
+        self.file(f"{base}/{name}/sub/mod.py", "value = 1\n")
+        return self.file(f"{base}/{name}/__init__.py", INIT).parent
+
+    def venv(self, name: str = "venv", *, system: bool = False, copies: bool = False, links: bool = False) -> str:
+        """A virtual environment; gives its site-packages relative to the root."""
+        options = ["--without-pip", *(["--system-site-packages"] if system else []), *(["--copies"] if copies else [])]
+        subprocess.run([self.python, "-m", "venv", *options, self.root / name], check=True, capture_output=True)
+        if links:
+            (self.root / f"{name}-link").symlink_to(name)
+            name = f"{name}-link"
+        self.python = str(self.root / name / "bin/python3")
+        library = next((self.root / name / "lib").glob("python3*"))
+        return str((library / "site-packages").relative_to(self.root))
+
+    def script(self, path: str, head: str | None = None) -> str:
+        """A console script of the package."""
+        text = f"{head or '#!' + self.python}\nimport sys\nfrom pkg.sub.mod import value\n"
+        place = self.file(path, text)
+        place.chmod(0o755)
+        return str(place)
+
+
+LAYOUTS: dict[str, Callable[[Layout], None]] = {}
+
+
+def _layout(make: Callable[[Layout], None]) -> Callable[[Layout], None]:
+    LAYOUTS[make.__name__] = make
+    return make
+
+
+@_layout
+def venv_with_console_script_and_a_checkout_in_the_working_folder(at: Layout) -> None:
+    site = at.venv()
+    at.package(site)
+    at.package("work")
+    at.argv, at.cwd = [at.script("venv/bin/serve")], at.root / "work"
+
+
+@_layout
+def module_in_the_working_folder(at: Layout) -> None:
+    site = at.venv()
+    at.package(site)
+    at.package("work")
+    at.argv, at.cwd = [at.python, "-m", "pkg.sub.mod"], at.root / "work"
+
+
+@_layout
+def bare_folder_in_the_working_folder_before_a_package(at: Layout) -> None:
+    at.package(at.venv())
+    at.file("work/pkg/notes.txt")
+    at.argv, at.cwd = [at.python, "-m", "pkg"], at.root / "work"
+
+
+@_layout
+def command_with_options(at: Layout) -> None:
+    at.package(at.venv())
+    at.package("work")
+    at.argv, at.cwd = [at.python, "-I", "-c", "import pkg"], at.root / "work"
+
+
+@_layout
+def ignored_environment(at: Layout) -> None:
+    at.package(at.venv())
+    at.package("shadow")
+    at.argv, at.env = [at.python, "-E", "-m", "pkg"], {"PYTHONPATH": str(at.root / "shadow")}
+
+
+@_layout
+def safe_path_by_environment(at: Layout) -> None:
+    at.package(at.venv())
+    at.package("work")
+    at.argv, at.cwd, at.env = [at.python, "-m", "pkg"], at.root / "work", {"PYTHONSAFEPATH": "1"}
+
+
+@_layout
+def pythonpath_shadow(at: Layout) -> None:
+    at.package(at.venv())
+    at.package("shadow")
+    at.argv = [at.script("venv/bin/serve")]
+    at.env = {"PYTHONPATH": f"{at.root}/gone:{at.root}/shadow/../shadow:{at.root}/shadow:"}
+
+
+@_layout
+def relative_pythonpath(at: Layout) -> None:
+    at.package(at.venv())
+    at.package("work/lib")
+    at.argv, at.cwd, at.env = [at.python, "-m", "pkg"], at.root / "work", {"PYTHONPATH": "lib"}
+
+
+@_layout
+def system_site_packages_below_the_environment(at: Layout) -> None:
+    at.package(at.venv(system=True))
+    at.argv, at.env = [at.script("venv/bin/serve")], {"HOME": str(at.root / "home")}
+    at.package(f"home/.local/lib/{_version_folder(at)}/site-packages")
+
+
+@_layout
+def user_site_only(at: Layout) -> None:
+    at.package(f"home/.local/lib/{_version_folder(at)}/site-packages")
+    at.argv, at.env = [at.python, "-m", "pkg"], {"HOME": str(at.root / "home")}
+
+
+@_layout
+def user_site_elsewhere(at: Layout) -> None:
+    at.package(f"base/lib/{_version_folder(at)}/site-packages")
+    at.argv, at.env = [at.python, "-m", "pkg"], {"PYTHONUSERBASE": str(at.root / "base")}
+
+
+@_layout
+def user_site_switched_off(at: Layout) -> None:
+    at.package(f"home/.local/lib/{_version_folder(at)}/site-packages")
+    at.argv, at.env = [at.python, "-s", "-m", "pkg"], {"HOME": str(at.root / "home")}
+
+
+@_layout
+def no_site_at_all(at: Layout) -> None:
+    at.package(at.venv())
+    at.argv = [at.python, "-S", "-m", "pkg"]
+
+
+@_layout
+def linked_environment(at: Layout) -> None:
+    at.package(at.venv(links=True))
+    at.argv = [at.script("venv/bin/serve")]
+
+
+@_layout
+def copied_interpreter(at: Layout) -> None:
+    at.package(at.venv(copies=True))
+    at.argv = [at.script("venv/bin/serve")]
+
+
+@_layout
+def nested_environment(at: Layout) -> None:
+    outer = at.venv("outer")
+    at.package(outer)
+    at.package(at.venv("outer/inner"))
+    at.argv = [at.script("outer/inner/bin/serve")]
+
+
+@_layout
+def pipx(at: Layout) -> None:
+    at.package(at.venv("home/.local/share/pipx/venvs/pkg"))
+    script = at.script("home/.local/share/pipx/venvs/pkg/bin/serve")
+    (at.root / "home/.local/bin").mkdir(parents=True)
+    (at.root / "home/.local/bin/serve").symlink_to(script)
+    at.argv = [str(at.root / "home/.local/bin/serve")]
+
+
+@_layout
+def editable_by_path(at: Layout) -> None:
+    site = at.venv()
+    at.package("src/tree")
+    at.file(f"{site}/__editable__.pkg-1.0.pth", f"{at.root}/src/tree\n")
+    at.argv = [at.script("venv/bin/serve")]
+
+
+@_layout
+def pth_with_comments_and_relative_paths(at: Layout) -> None:
+    site = at.venv()
+    at.package(f"{site}/below")
+    at.package("src")
+    at.file(f"{site}/a.pth", "# comment\n\nbelow\nnot-there\n")
+    at.file(f"{site}/b.pth", f"\ufeff{at.root}/src\n")
+    at.argv = [at.script("venv/bin/serve")]
+
+
+@_layout
+def pth_that_puts_itself_first(at: Layout) -> None:
+    site = at.venv()
+    at.package(site)
+    at.package("src")
+    lines = (
+        "import sys; sys.__plen = len(sys.path)",
+        f"{at.root}/src",
+        "import sys; new=sys.path[sys.__plen:]; del sys.path[sys.__plen:]; p=getattr(sys,'__egginsert',0); "
+        "sys.path[p:p]=new; sys.__egginsert = p+len(new)",
+    )
+    at.file(f"{site}/easy-install.pth", "\n".join(lines) + "\n")
+    at.argv = [at.script("venv/bin/serve")]
+
+
+@_layout
+def pth_that_adds_a_site_folder(at: Layout) -> None:
+    site = at.venv()
+    at.package("more/inner")
+    at.file("more/x.pth", "inner\n")
+    at.file(f"{site}/more.pth", f"import site; site.addsitedir('{at.root}/more')\n")
+    at.argv = [at.script("venv/bin/serve")]
+
+
+SETUPTOOLS = """
+import sys
+from importlib.machinery import ModuleSpec, PathFinder, all_suffixes
+from importlib.util import spec_from_file_location
+from itertools import chain
+from pathlib import Path
+MAPPING = {mapping!r}
+NAMESPACES = {namespaces!r}
+PATH_PLACEHOLDER = '__editable__.pkg-1.0.finder' + ".__path_hook__"
+
+
+class _EditableFinder:
+    @classmethod
+    def find_spec(cls, fullname, path=None, target=None):
+        for pkg, pkg_path in reversed(list(MAPPING.items())):
+            if fullname == pkg or fullname.startswith(f"{{pkg}}."):
+                rest = fullname.replace(pkg, "", 1).strip(".").split(".")
+                place = Path(pkg_path, *rest)
+                for candidate in chain([place / "__init__.py"], (place.with_suffix(s) for s in all_suffixes())):
+                    if candidate.exists():
+                        return spec_from_file_location(fullname, candidate)
+        return None
+
+
+class _EditableNamespaceFinder:
+    @classmethod
+    def _path_hook(cls, path):
+        if path == PATH_PLACEHOLDER:
+            return cls
+        raise ImportError
+
+    @classmethod
+    def _paths(cls, fullname):
+        return [*NAMESPACES[fullname], PATH_PLACEHOLDER]
+
+    @classmethod
+    def find_spec(cls, fullname, target=None):
+        if fullname in NAMESPACES:
+            spec = ModuleSpec(fullname, None, is_package=True)
+            spec.submodule_search_locations = list(NAMESPACES[fullname])
+            return spec
+        return None
+
+
+def install():
+    sys.meta_path.append(_EditableFinder)
+    if NAMESPACES:
+        sys.path_hooks.append(_EditableNamespaceFinder._path_hook)
+        sys.path.append(PATH_PLACEHOLDER)
+"""
+
+
+@_layout
+def editable_by_finder(at: Layout) -> None:
+    site = at.venv()
+    at.package("src/python")
+    at.file(
+        f"{site}/__editable___pkg_finder.py",
+        SETUPTOOLS.format(mapping={"pkg": f"{at.root}/src/python/pkg"}, namespaces={}),
+    )
+    at.file(f"{site}/__editable__.pkg-1.0.pth", "import __editable___pkg_finder; __editable___pkg_finder.install()")
+    at.argv = [at.script("venv/bin/serve")]
+
+
+@_layout
+def editable_by_finder_shadowed_by_a_bare_folder(at: Layout) -> None:
+    editable_by_finder(at)
+    at.file("work/pkg/readme.txt")
+    at.argv, at.cwd = [at.python, "-m", "pkg.sub.mod"], at.root / "work"
+
+
+@_layout
+def editable_redirector(at: Layout) -> None:
+    site = at.venv()
+    at.package("src")
+    at.file(
+        f"{site}/editables_like.py",
+        "import sys\nfrom importlib.util import spec_from_file_location\n"
+        "class F:\n    m = {}\n"
+        "    @classmethod\n    def find_spec(cls, name, path=None, target=None):\n"
+        "        return spec_from_file_location(name, cls.m[name]) if name in cls.m else None\n"
+        "    @classmethod\n    def map_module(cls, name, path):\n        cls.m[name] = path\n"
+        "    @classmethod\n    def install(cls):\n        sys.meta_path.append(cls)\n",
+    )
+    at.file(
+        f"{site}/_editable_impl_pkg.py",
+        f"from editables_like import F\nF.install()\nF.map_module('pkg', '{at.root}/src/pkg/__init__.py')\n",
+    )
+    at.file(f"{site}/_editable_impl_pkg.pth", "import _editable_impl_pkg\n")
+    at.argv = [at.script("venv/bin/serve")]
+
+
+@_layout
+def editable_finder_that_comes_first(at: Layout) -> None:
+    site = at.venv()
+    at.package(site)
+    at.package("src")
+    at.file(
+        f"{site}/_pkg_editable.py",
+        "import sys\nfrom importlib.util import spec_from_file_location\n"
+        "class Finder:\n    known = {}\n"
+        "    @classmethod\n    def find_spec(cls, name, path=None, target=None):\n"
+        "        if name in cls.known:\n            return spec_from_file_location(name, cls.known[name])\n"
+        "def install(known, wheel=None):\n    Finder.known = known\n    sys.meta_path.insert(0, Finder)\n"
+        f"install({{'pkg': '{at.root}/src/pkg/__init__.py'}}, {{}})\n",
+    )
+    at.file(f"{site}/_pkg_editable.pth", "import _pkg_editable\n")
+    at.argv = [at.script("venv/bin/serve")]
+
+
+@_layout
+def namespace_over_two_roots(at: Layout) -> None:
+    site = at.venv()
+    at.file(f"{site}/pkg/one/__init__.py")
+    at.file("extra/pkg/sub/__init__.py")
+    at.file("extra/pkg/sub/mod.py", "value = 1\n")
+    at.argv, at.env = [at.script("venv/bin/serve")], {"PYTHONPATH": f"{at.root}/extra"}
+
+
+@_layout
+def namespace_made_by_a_pth_line(at: Layout) -> None:
+    site = at.venv()
+    at.file(f"{site}/pkg/sub/__init__.py")
+    at.file(f"{site}/pkg/sub/mod.py", "value = 1\n")
+    at.package("extra")
+    line = (
+        "import sys, types, os;has_mfs = sys.version_info > (3, 5);"
+        "p = os.path.join(sys._getframe(1).f_locals['sitedir'], *('pkg',));"
+        "importlib = has_mfs and __import__('importlib.util');has_mfs and __import__('importlib.machinery');"
+        "m = has_mfs and sys.modules.setdefault('pkg', importlib.util.module_from_spec("
+        "importlib.machinery.PathFinder.find_spec('pkg', [os.path.dirname(p)])));"
+        "m = m or sys.modules.setdefault('pkg', types.ModuleType('pkg'));"
+        "mp = (m or []) and m.__dict__.setdefault('__path__',[]);(p not in mp) and mp.append(p)"
+    )
+    at.file(f"{site}/pkg-nspkg.pth", line + "\n")
+    at.argv, at.env = [at.script("venv/bin/serve")], {"PYTHONPATH": f"{at.root}/extra"}
+
+
+@_layout
+def compiled_module_beside_its_source(at: Layout) -> None:
+    package = at.package(at.venv())
+    tag = subprocess.run(
+        [at.python, "-c", "import importlib.machinery as m; print(m.EXTENSION_SUFFIXES[0])"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    (package / f"sub/mod{tag}").write_bytes(b"\x7fELF")
+    (package / "sub/mod.cpython-27-x86_64-linux-gnu.so").write_bytes(b"\x7fELF")
+    at.argv = [at.script("venv/bin/serve")]
+
+
+@_layout
+def bytecode_without_source(at: Layout) -> None:
+    package = at.package(at.venv())
+    subprocess.run([at.python, "-m", "compileall", "-q", "-b", package], check=True)
+    (package / "sub/mod.py").unlink()
+    at.argv = [at.script("venv/bin/serve")]
+
+
+@_layout
+def module_file_beside_a_package(at: Layout) -> None:
+    site = at.venv()
+    at.package(site)
+    at.file(f"{site}/pkg.py")
+    at.argv = [at.script("venv/bin/serve")]
+
+
+@_layout
+def zip_on_the_path(at: Layout) -> None:
+    at.venv()
+    with zipfile.ZipFile(at.root / "bundle.zip", "w") as archive:
+        for name in ("pkg/__init__.py", "pkg/sub/__init__.py", "pkg/sub/mod.py"):
+            archive.writestr(name, "value = 1\n")
+    at.argv, at.env = [at.script("venv/bin/serve")], {"PYTHONPATH": f"{at.root}/bundle.zip"}
+
+
+@_layout
+def script_that_is_a_folder(at: Layout) -> None:
+    at.package(at.venv())
+    at.package("application")
+    at.file("application/__main__.py", "import pkg\n")
+    at.argv = [at.python, str(at.root / "application")]
+
+
+@_layout
+def script_through_a_link(at: Layout) -> None:
+    at.package(at.venv())
+    at.package("real")
+    script = at.script("real/serve.py")
+    (at.root / "links").mkdir()
+    (at.root / "links/serve").symlink_to(script)
+    at.argv = [at.python, str(at.root / "links/serve")]
+
+
+@_layout
+def conda_like_prefix(at: Layout) -> None:
+    """An interpreter with a standard library of its own beside it: the prefix is found by looking upwards."""
+    code = "import sysconfig; print(sysconfig.get_path('stdlib'))"
+    library = Path(subprocess.run([at.python, "-c", code], capture_output=True, text=True, check=True).stdout.strip())
+    own = at.root / "conda/lib" / library.name
+    own.mkdir(parents=True)
+    for place in library.iterdir():
+        if place.name not in ("site-packages", "dist-packages"):
+            (own / place.name).symlink_to(place)
+    (at.root / "conda/bin").mkdir(parents=True)
+    at.python = shutil.copy(os.path.realpath(at.python), at.root / "conda/bin" / library.name)
+    code = "import site; print(site.getsitepackages()[0])"
+    site = subprocess.run([at.python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    at.package(str(Path(site).relative_to(at.root)))
+    at.argv = [at.script("conda/bin/serve")]
+
+
+@_layout
+def shell_trick_for_a_long_shebang(at: Layout) -> None:
+    at.package(at.venv())
+    head = f"#!/bin/sh\n'''exec' \"{at.python}\" \"$0\" \"$@\"\n' '''"
+    at.argv = [at.script("venv/bin/serve", head)]
+
+
+@_layout
+def hard_linked_package(at: Layout) -> None:
+    """As uv installs it: the files are the cache's own."""
+    cached = at.package("cache/archive-v0/abc")
+    site = at.root / at.venv()
+    subprocess.run(["cp", "-al", cached, site / "pkg"], check=True)
+    at.argv = [at.script("venv/bin/serve")]
+
+
+@_layout
+def absent(at: Layout) -> None:
+    at.venv()
+    at.argv = [at.script("venv/bin/serve")]
+
+
+def _version_folder(at: Layout) -> str:
+    code = "import sys; print('python%d.%d' % sys.version_info[:2])"
+    return subprocess.run([at.python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
