@@ -114,20 +114,23 @@ def opened(reference: str, options: Options = Options()) -> Iterator[Image]:
         yield image
 
 
-def look(image: Image, options: Options = Options()) -> Plan:
-    """The plan for this image as it is: match, facts, plan. Nothing is written.
+def look(image: Image, options: Options = Options(), catalog: Catalog | None = None) -> Plan:
+    """The plan for this image as it is: match, facts, plan. Nothing is written. ``catalog`` is the one that the options
+    name, where the caller has loaded it already.
 
     Raises:
         patchkit.errors.Refused: ``no-manifest``, ``package-absent``, ``copy-unknown``, ``launch-unknown``.
         patchkit.errors.BadInput: the catalog or a name is wrong.
         patchkit.errors.Unreachable: the image cannot be read.
     """
-    catalog = load_catalog(options.catalog)
+    catalog = catalog or load_catalog(options.catalog)
     found = match(catalog, image.identity.digests, image.reference, options.manifest)
     series = load_series(catalog, found.manifest, options.only)
     launch = launch_for(image, options)
     site = facts(image, launch, found.manifest.package, series.paths, found.manifest.decoys, options)
-    return make_plan(image.reference, image.identity, found, series, site, _copy(site, found.manifest.package, options.copy))
+    return make_plan(
+        image.reference, image.identity, found, series, site, _copy(site, found.manifest.package, options.copy)
+    )
 
 
 def launch_for(image: Image, options: Options = Options()) -> Launch:
@@ -153,8 +156,9 @@ def facts(
 
 def status(reference: str, options: Options = Options()) -> Plan:
     """What the patches would do to this image, or have done to it."""
+    catalog = load_catalog(options.catalog)
     with opened(reference, options) as image:
-        return look(image, options)
+        return look(image, options, catalog)
 
 
 def apply(
@@ -168,12 +172,13 @@ def apply(
         patchkit.errors.Refused: ``does-not-apply`` with a line for each file patch that cannot be delivered; and what
             the deliveries raise. Nothing was written then.
     """
+    catalog = load_catalog(options.catalog)
     step(f"reading {reference}")
     if delivery.mode == "bind":
         with opened(reference, options) as image:
             origin = image.origin()
             refuse_remote(origin)
-            plan = look(origin, options)
+            plan = look(origin, options, catalog)
             refuse_unless_deliverable(plan)
             with output.locked(delivery.output):
                 return _apply_by_mounts(origin, plan, options, delivery, step)
@@ -181,7 +186,7 @@ def apply(
         images = open_all(parse_reference(reference), platform=options.platform)
         for image in images:
             stack.enter_context(image)
-        looked, findings = _look_at_all(images, options)
+        looked, findings = _look_at_all(images, options, catalog)
         with output.locked(delivery.output):
             return _apply_by_images(looked, findings, options, delivery, step)
 
@@ -195,7 +200,7 @@ class _Looked:
     plan: Plan | None
 
 
-def _look_at_all(images: Sequence[Image], options: Options) -> tuple[list[_Looked], list[Finding]]:
+def _look_at_all(images: Sequence[Image], options: Options, catalog: Catalog) -> tuple[list[_Looked], list[Finding]]:
     """A plan for each platform that holds what is to be patched; every plan must be deliverable."""
     looked: list[_Looked] = []
     findings: list[Finding] = []
@@ -203,7 +208,7 @@ def _look_at_all(images: Sequence[Image], options: Options) -> tuple[list[_Looke
     for image in images:
         origin = image.origin()
         try:
-            plan = look(origin, options)
+            plan = look(origin, options, catalog)
             if len(images) > 1 and all(row.state in ("target-missing", "not-applicable") for row in plan.rows):
                 refuse_unless_deliverable(plan)
         except Refused as error:
