@@ -84,12 +84,25 @@ def locate(hunk: Hunk, hay: Haystack, guess: int, floor: int, stated: int, rules
                 f"line {guess + 1} fits before and after this hunk alike, so its text cannot tell whether it is "
                 "there already; a blob id or a pinned hash can",
             )  # fmt: skip
-        return _fits(hunk, guess, tuple(old[1:]), stated)
+        others = tuple(old[1:])
+        if not rules.trusted and (end := _ends_elsewhere(hunk, hay, guess, others)) is not None:
+            return Placed(
+                hunk, "ambiguous", guess,
+                f"fits at line {guess + 1}, and at line {end + 1} at the file's end, as its short context says",
+                others,
+            )  # fmt: skip
+        return _fits(hunk, guess, others, stated)
     there = _applied(hunk, hay, guess, floor, old)
     if there is not None:
         return there
     if len(old) == 1 and not all(is_blank(line) for line in hunk.old):
         return _fits(hunk, old[0], (), stated)
+    if len(old) == 1:
+        return Placed(
+            hunk, "ambiguous", None,
+            f"only blank lines are there to compare: they stand at {_line(old[0])}, not at the stated {_line(guess)}",
+            tuple(old),
+        )  # fmt: skip
     if old:
         return Placed(
             hunk, "ambiguous", None,
@@ -107,6 +120,13 @@ def _fits(hunk: Hunk, at: int, others: tuple[int, ...], stated: int) -> Placed:
     if others:
         why += f"; it would fit at {_lines(others)} too"
     return Placed(hunk, "applies" if at == stated else "offset", at, why, others, take=True)
+
+
+def _ends_elsewhere(hunk: Hunk, hay: Haystack, guess: int, others: tuple[int, ...]) -> int | None:
+    """Another place that ends the file, for a hunk with less context after its change than before: the file that the
+    patch was made from ended there."""
+    end = len(hay) - len(hunk.old)
+    return end if hunk.suffix < hunk.prefix and guess != end and end in others else None
 
 
 def _old_places(hunk: Hunk, hay: Haystack, guess: int, floor: int) -> list[int]:

@@ -399,15 +399,16 @@ class _Reader:
         except IndexError:
             self.malformed(len(lines), f"the patch ends inside the hunk of line {start + 1}: it is cut off")
         if olds < 0 or news < 0:
-            self.malformed(at - 1, f"the hunk of line {start + 1} has more lines than its header counts")
+            self.malformed(start, "the hunk has other lines than its header counts")
         if at < len(lines) and lines[at][:1] == b"\\":
             self.mark(at, lines[at - 1], old, new, crlf)
             marked = True
             at += 1
-        if sign == b"-" and old[-1] == b"- \n" and _VERSION.fullmatch(self.line(at)):
+        if sign == b"-" and old[-1].rstrip(b"\r\n") == b"- " and _VERSION.fullmatch(self.line(at)):
             self.malformed(at - 1, "the hunk takes the mail's signature for a removed line: its counts are wrong")
         if marked and not all(line.endswith(b"\n") for side in (old, new) for line in side[:-1]):
-            self.malformed(at - 1, "a marker for a missing newline stands before the last line of the file")
+            marker = next(i for i in range(start, at) if lines[i][:1] == b"\\")
+            self.malformed(marker, "a marker for a missing newline stands before the last line of the file")
         if prefix < 0:
             self.malformed(start, "a hunk that changes nothing")
         if (old and old_start == b"0") or (new and new_start == b"0"):
