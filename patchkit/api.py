@@ -20,7 +20,7 @@ from typing import Literal
 
 from patchkit.catalog.load import load_catalog
 from patchkit.catalog.match import match
-from patchkit.catalog.model import Assert
+from patchkit.catalog.model import Assert, Catalog
 from patchkit.deliver import bind, output
 from patchkit.deliver import image as image_delivery
 from patchkit.deliver.receipt import DeliveryKind, Receipt, files_of, receipt_of, to_bytes
