@@ -445,7 +445,7 @@ def conda_like_prefix(at: Layout) -> None:
         if place.name not in ("site-packages", "dist-packages"):
             (own / place.name).symlink_to(place)
     (at.root / "conda/bin").mkdir(parents=True)
-    at.python = shutil.copy(os.path.realpath(at.python), at.root / "conda/bin" / library.name)
+    at.python = str(shutil.copy(os.path.realpath(at.python), at.root / "conda/bin" / library.name))
     code = "import site; print(site.getsitepackages()[0])"
     site = subprocess.run([at.python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     at.package(str(Path(site).relative_to(at.root)))
