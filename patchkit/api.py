@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -23,12 +24,13 @@ from patchkit.catalog.match import match
 from patchkit.catalog.model import Assert, Catalog
 from patchkit.deliver import bind, output
 from patchkit.deliver import image as image_delivery
+from patchkit.deliver.guard import Guard, GuardedFile, make_guard
 from patchkit.deliver.receipt import DeliveryKind, Receipt, files_of, receipt_of, to_bytes
 from patchkit.deliver.receipt import load as load_receipt
 from patchkit.errors import BadInput, Refused
 from patchkit.findings import Finding
 from patchkit.images import TRANSPORTS, derive_index, open_all, open_image, parse_reference
-from patchkit.images.model import Identity, Image, Mount, Reference
+from patchkit.images.model import Change, Derivation, Identity, Image, Mount, Reference
 from patchkit.images.platforms import host_platform
 from patchkit.plan import Plan, Row, load_series, make_plan
 from patchkit.proof.model import Proof
@@ -36,7 +38,7 @@ from patchkit.proof.prove import prove
 from patchkit.site.facts import site_facts
 from patchkit.site.launch import launch_of, require_known
 from patchkit.site.model import Copy, Launch, Site
-from patchkit.stack.overlay import OverlayMount, PinnedImage, overlay
+from patchkit.stack.overlay import OverlayMount, PinnedImage, Start, overlay
 
 Mode = Literal["image", "bind"]
 Step = Callable[[str], None]
@@ -70,8 +72,8 @@ class Options:
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """How to deliver. ``tag`` names the derived image, ``output`` is the folder for overlay, receipt and mounted files,
-    ``services`` the compose services of the overlay (empty: the manifest's). ``devices`` and ``gpus`` pass hardware
-    through to the proof."""
+    ``services`` the compose services of the overlay (empty: the manifest's). ``guard`` puts the boot guard in front of
+    the server. ``devices`` and ``gpus`` pass hardware through to the proof."""
 
     mode: Mode = "image"
     tag: str | None = None
@@ -79,6 +81,7 @@ class Delivery:
     services: tuple[str, ...] = ()
     force: bool = False
     in_place: bool = False
+    guard: bool = False
     devices: tuple[str, ...] = ()
     gpus: str | None = None
 
@@ -271,7 +274,7 @@ def _apply_by_images(
     looked: Sequence[_Looked], findings: list[Finding], options: Options, delivery: Delivery, step: Step
 ) -> Applied:
     image = looked[0].image
-    if not any(one.plan and one.plan.changed for one in looked):
+    if not delivery.guard and not any(one.plan and one.plan.changed for one in looked):
         # All of it is in the image already: a derived image would add nothing, and its proof is this one's.
         done = [
             _done("none", one.plan, _prove(one.image, one.plan, options, delivery, ()), one.image, options)
@@ -283,7 +286,7 @@ def _apply_by_images(
     step(f"writing {target}")
     derived = derive_index(
         [one.image for one in looked],
-        [image_delivery.derivation_of(one.plan, one.origin.fs) if one.plan else None for one in looked],
+        [_derivation(one.plan, one.origin, options, delivery) if one.plan else None for one in looked],
         target,
         force=delivery.force,
         in_place=delivery.in_place,
@@ -309,13 +312,50 @@ def _apply_by_images(
     return _finish(derived.reference, existed, done, findings, delivery)
 
 
+def _derivation(plan: Plan, origin: Image, options: Options, delivery: Delivery) -> Derivation:
+    derivation = image_delivery.derivation_of(plan, origin.fs)
+    if not delivery.guard:
+        return derivation
+    guard = _guard(plan, origin, options, "the image's label dev.patchkit.origin.name names what to patch again")
+    program = Change(guard.path, guard.program, 0o755)
+    changes = tuple(sorted((*derivation.changes, program), key=lambda change: change.path))
+    return replace(derivation, changes=changes, entrypoint=guard.entrypoint)
+
+
+def _guard(plan: Plan, origin: Image, options: Options, remedy: str) -> Guard:
+    files = [
+        GuardedFile(
+            path=file.image_path,
+            relative=file.path,
+            module=file.module,
+            post=file.post.removeprefix("sha256:"),
+            shipped=fact.shipped if (fact := plan.site.files.get(file.path)) else "",
+        )
+        for file in plan.files
+    ]
+    return make_guard(
+        json.loads(origin.config),
+        origin.fs,
+        files,
+        record=plan.copy.record,
+        remedy=remedy,
+        launch=options.launch,
+    )
+
+
 def _apply_by_mounts(origin: Image, plan: Plan, options: Options, delivery: Delivery, step: Step) -> Applied:
     step(f"writing patched files to {delivery.output}")
     mounts = bind.write_mounts(plan, delivery.output)
+    start = None
+    if delivery.guard:
+        guard = _guard(plan, origin, options, f"patchkit apply --image {plan.reference} --mode bind --guard")
+        program = output.store_file(delivery.output, posixpath.basename(guard.path), guard.program)
+        mounts = (*mounts, Mount(str(program), guard.path))
+        start = Start(guard.entrypoint, guard.command)
     step("proving the mounts")
     proof = _prove(origin, plan, options, delivery, mounts)
     done = _done("bind" if mounts else "none", plan, proof, origin, options, mounts=mounts)
-    return _finish(origin.reference, False, [done], [], delivery)
+    return _finish(origin.reference, False, [done], [], delivery, start)
 
 
 def _done(
@@ -388,7 +428,12 @@ def _asserts(plan: Plan) -> tuple[Assert, ...]:
 
 
 def _finish(
-    delivered: Reference, existed: bool, done: Sequence[Done], findings: Sequence[Finding], delivery: Delivery
+    delivered: Reference,
+    existed: bool,
+    done: Sequence[Done],
+    findings: Sequence[Finding],
+    delivery: Delivery,
+    start: Start | None = None,
 ) -> Applied:
     """Write receipt and overlay: the last step, so that what lies there is always of a finished delivery."""
     host = host_platform()
@@ -398,7 +443,7 @@ def _finish(
     overlay_path = delivery.output.absolute() / output.OVERLAY_NAME
     service = first.plan.match.manifest.service
     services = delivery.services or ((service,) if service else ())
-    text = overlay_text(first.receipt, services, receipt_path) if services else None
+    text = overlay_text(first.receipt, services, receipt_path, start) if services else None
     for one in ordered[1:]:
         name = f"receipt.{one.plan.identity.platform.replace('/', '-')}.json"
         output.write_file(receipt_path.with_name(name), to_bytes(one.receipt))
@@ -409,8 +454,9 @@ def _finish(
     return Applied(delivered, existed, tuple(ordered), receipt_path, written, tuple(findings))
 
 
-def overlay_text(receipt: Receipt, services: Sequence[str], receipt_path: Path) -> str:
-    """The compose overlay of a delivery: the image pinned by digest, the mounts, and where its receipt lies."""
+def overlay_text(receipt: Receipt, services: Sequence[str], receipt_path: Path, start: Start | None = None) -> str:
+    """The compose overlay of a delivery: the image pinned by digest, the mounts, and where its receipt lies. ``start``
+    is the guarded start of a delivery by mounts."""
     return overlay(
         services,
         image=pinned(receipt),
@@ -419,6 +465,7 @@ def overlay_text(receipt: Receipt, services: Sequence[str], receipt_path: Path) 
             image_delivery.LABEL_RECEIPT: str(receipt_path),
             image_delivery.LABEL_FINGERPRINT: receipt.fingerprint,
         },
+        start=start,
         header=f"{receipt.delivered}, patched by manifest {receipt.manifest}; written by patchkit, do not edit.",
     )
 

@@ -25,6 +25,9 @@ from patchkit.proof.verdict import verdict
 )
 @click.option("--force", is_flag=True, help="Take a target tag that holds somebody else's image.")
 @click.option("--in-place", is_flag=True, help="Let the derived image take the source's own name.")
+@click.option(
+    "--guard", is_flag=True, help="Put the boot guard in front of the server: it starts only what was proven."
+)
 @click.option("--dry-run", is_flag=True, help="Stop at the plan; write nothing.")
 @options.looking
 @requirement
@@ -39,6 +42,7 @@ def command(
     services: tuple[str, ...],
     force: bool,
     in_place: bool,
+    guard: bool,
     dry_run: bool,
     options: api.Options,
     require: tuple[str, ...],
@@ -66,7 +70,7 @@ def command(
             show.print_findings(parts["findings"])
         api.refuse_unless_deliverable(plan)
         return 0
-    delivery = api.Delivery(mode, tag, output, services, force, in_place, devices, gpus)
+    delivery = api.Delivery(mode, tag, output, services, force, in_place, guard, devices, gpus)
     done = api.apply(image, options, delivery, step=_told(as_json))
     platforms = [{**show.plan_parts(one.plan), "levels": level_json(one.proof)} for one in done.platforms]
     findings = show.finding_parts(done.findings)
