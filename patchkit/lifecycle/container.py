@@ -50,7 +50,9 @@ def files(engine: Engine, container: str, root: str) -> dict[str, bytes]:
         patchkit.errors.Refused: ``too-many-files`` or ``file-too-large``.
         patchkit.errors.Unreachable: the engine does not answer.
     """
-    response = engine.call("GET", f"/containers/{container}/archive", params={"path": root}, stream=True)
+    where = f"/containers/{container}/archive"
+    plain = {"Accept-Encoding": "identity"}  # engines compress otherwise
+    response = engine.call("GET", where, params={"path": root}, headers=plain, stream=True)
     top = posixpath.basename(root)
     found: dict[str, bytes] = {}
     try:
