@@ -82,7 +82,7 @@ def evaluate_series(
     ]  # fmt: skip
     tree = _Tree(read, mode)
     results = tuple(job.on(tree) for job in jobs)
-    if not all(result.ok for result in results):
+    if not all(result.ok for result in results) and _build_on_one_another(results):
         unwound = _take_back(jobs, read, mode)
         if unwound is not None:
             results, tree = unwound
@@ -236,7 +236,12 @@ class _Job:
                 return FileResult(
                     new, "applied", (), target, target, True, section.kind, why, source=old, done=1, total=1
                 )
-            return replace(self.change(section, new, target, tree, pins), source=old)
+            result = self.change(section, new, target, tree, pins)
+            result = replace(result, source=old, done=result.done + 1, total=result.total + 1)
+            if result.state in ("applies", "offset"):
+                why = f"{old} is {new} already, and the text is still the old one"
+                return replace(result, state="partial", ok=self.complete, why=why)
+            return result
         result = self.change(section, new, source, tree, pins)
         result = replace(result, source=old, total=max(1, result.total))
         if not section.hunks and result.ok:
@@ -277,6 +282,12 @@ def _patch_state(files: Sequence[FileResult], done: int, total: int) -> State:
 # A series that is there already, in whole or in part
 
 
+def _build_on_one_another(results: Sequence[PatchResult]) -> bool:
+    """Whether any file is touched by two sections."""
+    paths = [path for result in results for file in result.files for path in (file.path, file.source) if path]
+    return len(paths) > len(set(paths))
+
+
 def _take_back(
     jobs: Sequence[_Job], read: Reader, mode: ModeReader | None
 ) -> tuple[tuple[PatchResult, ...], _Tree] | None:
@@ -290,7 +301,10 @@ def _take_back(
         if not is_reversible(job.patch):
             continue
         back = replace(job, patch=reverse(job.patch), pre={}, post={}, rules=Rules(), complete=False)
-        if (result := back.on(tree)).ok and result.state in ("applies", "offset"):
+        trial = tree.copy()
+        result = back.on(trial)
+        if result.ok and result.state in ("applies", "offset") and result.done == 0:
+            tree = trial
             there.add(number)
     if not there:
         return None
