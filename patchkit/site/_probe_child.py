@@ -35,8 +35,12 @@ def imported(name):
         module = sys.modules[name]
     except BaseException as error:
         return {"error": told(error)}
-    file = getattr(module, "__file__", None)
-    result = {"file": file}
+    return {"file": getattr(module, "__file__", None)}
+
+
+def with_bytes(result):
+    """The result with the real path and the hash of the file that was imported."""
+    file = result.get("file")
     if file:
         import hashlib
         import os
@@ -72,6 +76,7 @@ def work(task):
         result = asserted(task["assert"])
     else:
         result = {name: imported(name) for name in task["imports"]}
+        result = {name: with_bytes(found) for name, found in result.items()}
     import json
 
     data = json.dumps(result).encode()
@@ -91,9 +96,8 @@ def work(task):
 
 
 def arguments():
-    import json
-
-    return json.loads("".join(sys.argv[1:]))
+    # A literal from our own side; json and ast would be modules that the server may not have loaded.
+    return eval("".join(sys.argv[1:]), {"__builtins__": {}})
 
 
 work(globals()["TASK"] if "TASK" in globals() else arguments())

@@ -168,7 +168,7 @@ def bytecode(path):
 
 def child_arguments(task):
     task = dict(task, first=sys.path[0])
-    text = json.dumps(task)
+    text = ascii(task)
     pieces = [text[at : at + 100000] for at in range(0, len(text), 100000)]
     return [QUESTION["interpreter"], *QUESTION["flags"], "-c", QUESTION["child"], *pieces]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from patchkit import __version__, cache
 from patchkit.errors import Refused, Unreachable
-from patchkit.images.model import Entry, Image
+from patchkit.images.model import Entry, Subject
 from patchkit.site.copies import find_copies
 from patchkit.site.model import Copy, Disagreement, FileFact, Launch, Site
 from patchkit.site.probe import Answer, Question, ask
@@ -24,7 +24,7 @@ _PYC_HEAD = 16  # magic, flags, and mtime with size or the source's hash: PEP 55
 
 
 def site_facts(
-    image: Image,
+    image: Subject,
     launch: Launch,
     package: str,
     files: Sequence[str],
@@ -48,8 +48,8 @@ def site_facts(
     question = [__version__, asdict(launch), package, list(files), list(decoys), everything, asks, copy]
     names = json.dumps([image.identity.config, image.identity.diff_ids, question], sort_keys=True)
     place = cache.folder("facts") / f"{hashlib.sha256(names.encode()).hexdigest()}.json"
-    # An unpacked root has no name for what it holds: it may change under the same identity.
-    kept = image.reference.transport != "rootfs"
+    # An unpacked root or a running container has no name for what it holds: it may change under the same identity.
+    kept = image.reference.transport not in ("rootfs", "container")
     if kept and (known := _cached(cache.read(place))) is not None:
         return known
     site = _read(image, launch, package, files, decoys, everything, copy)
@@ -68,7 +68,7 @@ def _cached(data: bytes | None) -> Site | None:
 
 
 def _read(
-    image: Image,
+    image: Subject,
     launch: Launch,
     package: str,
     files: Sequence[str],
@@ -155,7 +155,7 @@ def _pycs(view: View, path: str) -> dict[str, bytes]:
     return {place: data[:_PYC_HEAD] for place, data in heads.items() if data is not None}
 
 
-def _compare(image: Image, site: Site, package: str, files: Sequence[str]) -> Site:
+def _compare(image: Subject, site: Site, package: str, files: Sequence[str]) -> Site:
     """Ask the interpreter the same, and keep both answers where they differ."""
     view = View(image.fs)
     search = search_of(view, site.launch)
