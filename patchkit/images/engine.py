@@ -28,6 +28,8 @@ READ_TIMEOUT = 600
 #: Label of every container and tag that patchkit makes for a moment: what a killed run leaves is found by it.
 TEMPORARY_LABEL = "dev.patchkit.temporary"
 
+#: What the SDK wants to be given before the engine has been asked; such a path is never called.
+_ANY_VERSION = "1.41"
 _DEFAULT_SOCKET = "/var/run/docker.sock"
 
 
@@ -219,17 +221,21 @@ class Engine:
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Json:
         """One JSON object."""
-        answer = self.call("GET", path, params=params).json()
-        if not isinstance(answer, dict):
-            raise EngineError(0, f"no JSON object at {path}", where=self.host)
-        return answer
+        return self._asked(path, params, dict)
 
     def get_list(self, path: str, params: Mapping[str, Any] | None = None) -> list[Json]:
         """One JSON list."""
-        answer = self.call("GET", path, params=params).json()
-        if not isinstance(answer, list):
-            raise EngineError(0, f"no JSON list at {path}", where=self.host)
-        return answer
+        return self._asked(path, params, list)
+
+    def _asked(self, path: str, params: Mapping[str, Any] | None, kind: type) -> Any:
+        answer = self.call("GET", path, params=params)
+        try:
+            value = answer.json()
+        except ValueError:
+            value = None
+        if not isinstance(value, kind):
+            raise EngineError(0, f"no JSON {kind.__name__} but {answer.text[:100]!r}", where=f"GET {path}")
+        return value
 
     def call(
         self,
@@ -290,15 +296,17 @@ class Engine:
         Raises:
             EngineError: as the line says.
         """
+        import requests
+
         response = self.call(method, path, stream=True, **call)
         try:
             for line in response.iter_lines():
-                if not line.strip():
-                    continue
-                item = json.loads(line)
+                item = json.loads(line) if line.strip() else {}
                 if "error" in item:
                     raise EngineError(0, str(item["error"]).strip(), where=f"{method} {path}")
                 yield item
+        except (requests.exceptions.RequestException, ValueError) as error:
+            raise _unreachable(self.host, error) from error
         finally:
             response.close()
 
@@ -310,6 +318,7 @@ def engine(host: str | None = None, context: str | None = None) -> Engine:
     Raises:
         patchkit.errors.Unreachable: nobody answers there; the remedy says what to start or change.
     """
+    import requests
     from docker.api.client import APIClient
     from docker.context import ContextAPI
     from docker.errors import DockerException
@@ -328,16 +337,25 @@ def engine(host: str | None = None, context: str | None = None) -> Engine:
         connect = {**ContextAPI.kwargs_from_context(), **connect}
     address = str(connect.pop("base_url", "") or f"unix://{_DEFAULT_SOCKET}")
     address = address.replace("http+unix://", "unix://")  # how the SDK's default context spells it
-    try:
+
+    def client(version: str) -> APIClient:
         if address.startswith("ssh://"):
             from patchkit.images.engine_ssh import ssh_client
 
-            api = ssh_client(address, READ_TIMEOUT)
+            made = ssh_client(address, version, READ_TIMEOUT)
         else:
-            api = APIClient(base_url=address, version="auto", timeout=READ_TIMEOUT, **connect)
-    except DockerException as error:
+            made = APIClient(base_url=address, version=version, timeout=READ_TIMEOUT, **connect)
+        # requests prefers a proxy or CA bundle of the environment to what it was given (psf/requests#3829).
+        made.trust_env = False
+        return made
+
+    try:
+        asked = client(_ANY_VERSION).version(api_version=False)
+        found = Engine(client(str(asked["ApiVersion"])), address)
+        found.version = asked
+        return found
+    except (DockerException, requests.exceptions.RequestException, KeyError, ValueError, OSError) as error:
         raise _unreachable(address, error) from error
-    return Engine(api, address)
 
 
 def split_tag(name: str) -> tuple[str, str]:
@@ -412,7 +430,7 @@ def _unreachable(host: str, error: BaseException) -> Unreachable:
         return Unreachable(
             "engine-timeout", f"the engine did not answer within {READ_TIMEOUT} s", where=host, remedy="docker info"
         )
-    if errno.EACCES in numbers or errno.EPERM in numbers:
+    if any(isinstance(cause, PermissionError) for cause in causes):
         return Unreachable(
             "engine-permission",
             "this user may not talk to the engine",

@@ -17,18 +17,12 @@ from docker.api.client import APIClient
 from docker.transport.basehttpadapter import BaseHTTPAdapter
 
 
-def ssh_client(address: str, timeout: int) -> APIClient:
+def ssh_client(address: str, version: str, timeout: int) -> APIClient:
     """An SDK client whose every connection is one ``ssh HOST docker system dial-stdio``."""
-    adapter = _Adapter(_command(address), timeout)
-    version = _client(adapter, "1.24", timeout).version(api_version=False)["ApiVersion"]
-    return _client(adapter, version, timeout)
-
-
-def _client(adapter: _Adapter, version: str, timeout: int) -> APIClient:
-    # An address that the SDK has no transport of its own for; a version must be given, since it asks for one at once.
-    client = APIClient(base_url="http://localhost", version=version, timeout=timeout)
+    # An address that the SDK has no transport of its own for; it connects nowhere before it is asked something.
+    client = APIClient(base_url="http://localhost:1", version=version, timeout=timeout)
     client.base_url = "http+docker://localhost"
-    client.mount("http+docker://", adapter)
+    client.mount("http+docker://", _Adapter(_command(address), timeout))
     return client
 
 
