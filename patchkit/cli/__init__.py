@@ -36,6 +36,7 @@ COMMANDS = {
     "show": "Show one patch: why it is there, its variants, where it is in use.",
     "retire": "Take patches that upstream has out of the series, and keep them with the reason.",
     "lock": "Note the images that were looked at, and compare them with what is.",
+    "revert": "Undo a delivery, and show that every file is as it was before.",
     "receipt": "Print a delivery's receipt, as JSON or as an in-toto statement to sign.",
     "survey": "Show what every patch would do to every release on the package index.",
 }

@@ -1,0 +1,130 @@
+"""Back to the origin: a derived image's tag, an overlay's files, a running container's own files; each with proof."""
+
+from __future__ import annotations
+
+import posixpath
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.deliver import output
+from patchkit.deliver.image import LABEL_RECEIPT
+from patchkit.deliver.receipt import Receipt
+from patchkit.errors import Refused
+from patchkit.images import paths
+from patchkit.images.containers import Container
+from patchkit.images.engine import Engine
+from patchkit.images.model import Change, Filesystem, Image
+from patchkit.plan import digest_of
+from patchkit.site.model import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """One file that is as it was: its path inside, and its hash (``sha256:<hex>``, ``absent`` for no file)."""
+
+    path: str
+    digest: str
+
+
+def proven(fs: Filesystem, receipt: Receipt, where: str) -> list[Restored]:
+    """Every file of the receipt with its pre-image's hash, as ``fs`` has it.
+
+    Raises:
+        patchkit.errors.Refused: ``not-the-origin``, with each file that is another.
+    """
+    found = [Restored(file.image_path, digest_of(paths.read(fs, file.image_path))) for file in receipt.files]
+    wrong = [
+        f"{one.path}: {one.digest}, was {file.pre}"
+        for one, file in zip(found, receipt.files, strict=True)
+        if one.digest != file.pre
+    ]
+    if wrong:
+        raise Refused(
+            "not-the-origin",
+            f"{len(wrong)} files are not as they were before the patches",
+            where=where,
+            remedy="pull the image again",
+            details=wrong,
+        )
+    return found
+
+
+def image(engine: Engine, derived: Image, origin_id: str, origin_name: str) -> str:
+    """Let the derived image's name go: back to the origin where the origin had it, else away. The name of the origin is
+    returned. The origin must have been proven before.
+
+    Raises:
+        patchkit.errors.Refused: ``image-in-use`` by containers, which are named.
+    """
+    name = derived.reference.name
+    using = sorted(f"{each['Names'][0].lstrip('/')} ({each['State']})" for each in engine.containers(ancestor=name))
+    if using:
+        raise Refused(
+            "image-in-use",
+            f"{len(using)} containers are made from the patched image",
+            where=name,
+            remedy=f"make them anew from {origin_name}, then run this again",
+            details=using,
+        )
+    if name == origin_name:
+        engine.tag(origin_id, name)
+    else:
+        engine.remove_image(name)
+    return origin_name
+
+
+def overlay(engine: Engine | None, folder: Path) -> list[Path]:
+    """Remove what a delivery wrote to its output folder: overlay, receipt, mounted files. Returns what was removed.
+
+    Raises:
+        patchkit.errors.Refused: ``overlay-in-use``: a container was made with it. Its mounts' sources must stay: an
+            engine makes an empty folder of a source that is gone.
+    """
+    receipt = folder.absolute() / output.RECEIPT_NAME
+    label = f"{LABEL_RECEIPT}={receipt}"
+    using = sorted(str(each["Names"][0]).lstrip("/") for each in engine.containers(label)) if engine else []
+    if using:
+        raise Refused(
+            "overlay-in-use",
+            f"{len(using)} containers were made with this overlay",
+            where=str(folder),
+            remedy="make them anew without it: docker compose -f YOURS up --detach",
+            details=using,
+        )
+    removed = []
+    with output.locked(folder):
+        for name in (output.OVERLAY_NAME, output.RECEIPT_NAME, "files"):
+            path = folder / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.exists():
+                path.unlink()
+            else:
+                continue
+            removed.append(path)
+    return removed
+
+
+def container(running: Container, origin: Image, site: Site, wanted: Sequence[str]) -> list[Restored]:
+    """Give the running container its image's own bytes back for ``wanted`` (paths from site-packages on); files that
+    the image does not have are removed. Read back and compared. Returns the files that were another.
+
+    Raises:
+        patchkit.errors.Refused: ``on-a-mount`` and what else ``Container.put`` raises.
+    """
+    assert site.winner is not None  # callers refuse an image without the package
+    changes: list[Change] = []
+    for path in wanted:
+        place = paths.realpath(origin.fs, posixpath.join(site.winner.base, path))
+        entry, was = origin.fs.lstat(place), paths.read(origin.fs, place)
+        if digest_of(paths.read(running.fs, place)) == digest_of(was):
+            continue
+        if was is None or entry is None:
+            changes.append(Change(place, None))
+        else:
+            changes.append(Change(place, was, entry.mode, entry.uid, entry.gid, entry.mtime))
+    if changes:
+        running.put(changes, site.launch.interpreter)
+    return [Restored(each.path, digest_of(each.data)) for each in changes]
