@@ -26,14 +26,21 @@ def _compiles(evidence: Evidence, item: Expectation) -> FileProof:
         word = evidence.answer.table("compiles").get(item.path)
         if not isinstance(word, str):
             return evidence.untold(item.relative)
-        return FileProof(item.relative, "failed", "syntax", word) if word else FileProof(item.relative, "passed")
-    if evidence.refused:
+        if word:
+            return FileProof(item.relative, "failed", "syntax", word)
+    elif evidence.refused:
         return evidence.untold(item.relative)
     data = evidence.view.read(item.path)
     if evidence.search is None or data is None:
         return FileProof(item.relative, "not run", "not run", evidence.why_not)
     major, minor, _ = evidence.search.python.version
     problem = check_python(data, item.relative, (major, minor))
+    if evidence.answer is not None:
+        # A program that claims to be Python may claim anything; what no Python compiles it cannot talk away.
+        if problem is not None and problem.sure:
+            detail = f"line {problem.line}: {problem.what}; yet the interpreter says that it compiles"
+            return FileProof(item.relative, "failed", "two answers", detail)
+        return FileProof(item.relative, "passed")
     if problem is not None and problem.sure:
         return FileProof(item.relative, "failed", "syntax", f"line {problem.line}: {problem.what}")
     if problem is not None:

@@ -20,6 +20,7 @@ from patchkit.site.record import Dist, dists_in, find_dist, parse_record
 from patchkit.site.static import Module, Search, find_module, search_of
 from patchkit.site.view import View
 
+_TIMEOUT = 30.0  # seconds for finding and hashing, which take well under one
 _PYC_HEAD = 16  # magic, flags, and mtime with size or the source's hash: PEP 552
 
 
@@ -163,7 +164,8 @@ def _compare(image: Subject, site: Site, package: str, files: Sequence[str]) -> 
     paths = [fact.path for fact in site.files.values() if fact is not None]
     real = [origin for name in modules if (found := find_module(view, search, name)) and (origin := found.origin)]
     try:
-        answer = ask(image, site.launch, Question(modules=modules, files=paths, real=real), read_all=True)
+        question = Question(modules=modules, files=paths, real=real, timeout=_TIMEOUT)
+        answer = ask(image, site.launch, question, read_all=True)
     except Unreachable as error:
         if error.code != "cannot-run":
             raise
