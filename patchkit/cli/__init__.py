@@ -25,6 +25,7 @@ COMMANDS = {
     "doctor": "Look for everything that can make a patch a silent no-op.",
     "manifest": "Check manifests, and teach them new image digests.",
     "lint": "Look for what keeps a server from being started as it was written.",
+    "bench": "Measure a serving model, and compare with honest verdicts.",
     "recipe": "Show how to serve a model on known hardware.",
     "patch": "Apply, check and merge unified diffs on a plain folder.",
     "init": "Start a catalog: manifest, README, schema for editors, CI workflow.",

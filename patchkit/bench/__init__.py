@@ -1,0 +1,1 @@
+"""Benchmarks of a serving model: measure, keep, compare, with verdicts that follow from the data."""

@@ -1,0 +1,110 @@
+"""Reads what was measured: our own reports, results of ``vllm bench serve`` and of ``vllm bench forward``."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from patchkit.bench.model import SCHEMA, Report, Run
+from patchkit.errors import BadInput
+
+_MAX_BYTES = 512 * 1024 * 1024
+
+
+def read_report(path: Path, *, scenario: str | None = None) -> Report:
+    """The report in a file. Several results of ``vllm bench serve --append-result``, one a line, are repetitions.
+
+    Args:
+        path: the file.
+        scenario: what to call the scenario of results that do not tell it; the file's name without.
+
+    Raises:
+        patchkit.errors.BadInput: ``no-report``, ``not-json`` or ``not-a-report``.
+    """
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise BadInput("not-a-report", f"larger than {_MAX_BYTES} bytes", where=str(path), remedy="name a report")
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput("no-report", f"cannot be read: {error}", where=str(path), remedy="name a report") from None
+    documents = _documents(path, text)
+    try:
+        report = _report(path.stem, documents, scenario or path.stem)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        said = f"not a benchmark's result: {type(error).__name__} {error}"
+        remedy = "write one with: patchkit bench run -o FILE, or vllm bench serve --save-result --save-detailed"
+        raise BadInput("not-a-report", said, where=str(path), remedy=remedy) from None
+    if not report.runs:
+        raise BadInput("not-a-report", "it holds no runs", where=str(path), remedy="patchkit bench run -o FILE")
+    return report
+
+
+def serve_run(result: Mapping[str, Any], scenario: str, repetition: int) -> Run:
+    """One detailed result of ``vllm bench serve`` (0.33.0: seconds, one entry a request, failed ones with an error).
+
+    Raises:
+        KeyError: it was saved without ``--save-detailed``.
+    """
+    errors = result.get("errors") or [""] * len(result["ttfts"])
+    ttft, decode = [], []
+    for first, gaps, tokens, error in zip(result["ttfts"], result["itls"], result["output_lens"], errors, strict=True):
+        if error or not tokens:
+            continue
+        ttft.append(float(first) * 1000)
+        if tokens > 1:
+            decode.append(sum(gaps) * 1000 / (tokens - 1))
+    samples = {
+        "output_tok_s": (float(result["output_throughput"]),),
+        "ttft_ms": tuple(ttft),
+        "decode_ms": tuple(decode),
+    }
+    return Run(scenario, int(result["max_concurrency"] or 0), repetition, samples, int(result.get("failed") or 0))
+
+
+def _documents(path: Path, text: str) -> list[Any]:
+    try:
+        return [json.loads(text)]
+    except ValueError:
+        pass
+    try:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError) as error:
+        raise BadInput(
+            "not-json", f"neither JSON nor JSON lines: {error}", where=str(path), remedy="name a report"
+        ) from None
+
+
+def _report(name: str, documents: Sequence[Any], scenario: str) -> Report:
+    first = documents[0]
+    if isinstance(first, dict) and first.get("schema") == SCHEMA:
+        return Report(str(first["name"]), tuple(_own(first)), first["about"])
+    if isinstance(first, list):
+        return Report(name, tuple(_forward(first)), {"generator": "vllm bench forward"})
+    runs = []
+    seen: Counter[tuple[str, int]] = Counter()
+    for result in documents:
+        called = str(result.get("scenario") or scenario)
+        key = (called, int(result["max_concurrency"] or 0))
+        runs.append(serve_run(result, called, seen[key]))
+        seen[key] += 1
+    about = {"generator": "vllm bench serve", "model": first.get("model_id")}
+    return Report(name, tuple(runs), about)
+
+
+def _own(document: Mapping[str, Any]) -> Iterator[Run]:
+    for run in document["runs"]:
+        samples = {str(key): tuple(float(value) for value in values) for key, values in run["samples"].items()}
+        yield Run(
+            str(run["scenario"]), int(run["concurrency"]), int(run["repetition"]), samples, int(run.get("failed", 0))
+        )
+
+
+def _forward(cases: Sequence[Mapping[str, Any]]) -> Iterator[Run]:
+    """Cases of ``vllm bench forward --output-json``: every replay is a sample of one run."""
+    for case in cases:
+        latency = case["ranks"][0]["latency_us"]
+        samples = tuple(float(value) for value in latency.get("samples_us") or [latency["median"]])
+        yield Run(str(case["case"]), len(case["requests"]), 0, {"forward_us": samples})
