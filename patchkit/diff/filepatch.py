@@ -38,12 +38,8 @@ def blob_id(data: bytes) -> str:
 
 
 def _blob_is(data: bytes, blob: str) -> bool:
-    """Whether ``data`` has the (abbreviated) blob id, as it is or with its CRLF line ends as LF."""
-    if len(blob) < _LEAST_BLOB:
-        return False
-    return blob_id(data).startswith(blob) or (
-        b"\r\n" in data and is_crlf(data) and blob_id(data.replace(b"\r\n", b"\n")).startswith(blob)
-    )
+    """Whether ``data`` has the (abbreviated) blob id."""
+    return len(blob) >= _LEAST_BLOB and blob_id(data).startswith(blob)
 
 
 def modified(section: FilePatch, path: str, before: bytes, pins: Pins, rules: Rules, *, complete: bool) -> FileResult:
@@ -94,10 +90,11 @@ def _vouched(section: FilePatch, before: bytes, pins: Pins) -> tuple[Known, bool
     if sha256_is(before, pins.pre):
         return "pre-image", False
     if section.old_blob != section.new_blob:
-        if _blob_is(before, section.new_blob):
-            return "blob-id", True
-        if _blob_is(before, section.old_blob):
-            return "blob-id", False
+        for form in (before, _unix(before)):  # git may have stored a CRLF file with LF
+            if _blob_is(form, section.new_blob):
+                return "blob-id", True
+            if _blob_is(form, section.old_blob):
+                return "blob-id", False
     return "", False
 
 
@@ -105,6 +102,8 @@ def _same_line_ends(section: FilePatch, before: bytes) -> tuple[tuple[Hunk, ...]
     """Hunks and lines brought to one kind of line end where both are of one kind throughout; True when the result
     must get CRLF again. Mixed ones stay as they are: there the carriage return belongs to the line."""
     hunks = section.hunks
+    if _blob_is(before, section.old_blob):  # the patch was made from these very bytes
+        return hunks, split_lines(before), False
     if is_crlf(before) and not any(
         b"\r" in line[-2:] for hunk in hunks for side in (hunk.old, hunk.new) for line in side
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from patchkit.diff.lines import split_lines
+from patchkit.diff.lines import is_crlf, split_lines
 from patchkit.diff.matching import Change, changes
 from patchkit.diff.model import Merge
 
@@ -102,8 +102,8 @@ def _has_word(line: bytes) -> bool:
 
 def _marked(conflict: _Conflict, labels: tuple[str, str]) -> list[bytes]:
     ours, theirs = (label.encode("utf-8", "surrogateescape") for label in labels)
-    sides = [*conflict.ours, *conflict.theirs]
-    end = b"\r\n" if sides and all(line.endswith(b"\r\n") for line in sides if line.endswith(b"\n")) else b"\n"
+    text = b"".join((*conflict.ours, *conflict.theirs))
+    end = b"\r\n" if is_crlf(text) else b"\n"
 
     def ended(lines: list[bytes]) -> list[bytes]:
         return [line if line.endswith(b"\n") else line + end for line in lines]

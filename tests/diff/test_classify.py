@@ -372,6 +372,11 @@ def test_an_lf_file_under_a_patch_turned_crlf_on_the_way_stays_lf() -> None:
     assert on(crlf(PATCH), crlf(text(BASE))).changes == {"m.py": crlf(text(NEW))}
 
 
+def test_a_patch_made_from_the_very_bytes_may_put_lf_lines_into_a_crlf_file() -> None:
+    old, new = b"x\r\ny\r\n", b"x\r\na\ny\r\n"
+    assert on(write({"m.py": old}, {"m.py": new}, context=0), old).changes == {"m.py": new}
+
+
 def test_a_mixed_file_is_compared_byte_by_byte() -> None:
     mixed = text(BASE).replace(b"line 12\n", b"line 12\r\n")
     assert on(PATCH, mixed).state == "fuzzy"
