@@ -26,6 +26,7 @@ COMMANDS = {
     "manifest": "Check manifests, and teach them new image digests.",
     "lint": "Look for what keeps a server from being started as it was written.",
     "bench": "Measure a serving model, and compare with honest verdicts.",
+    "smoke": "Ask a server a few things, and tell what each failure means.",
     "recipe": "Show how to serve a model on known hardware.",
     "patch": "Apply, check and merge unified diffs on a plain folder.",
     "init": "Start a catalog: manifest, README, schema for editors, CI workflow.",
@@ -38,6 +39,7 @@ COMMANDS = {
     "retire": "Take patches that upstream has out of the series, and keep them with the reason.",
     "lock": "Note the images that were looked at, and compare them with what is.",
     "revert": "Undo a delivery, and show that every file is as it was before.",
+    "check-update": "Ask the registry for a new image under a name, and tell what is to do.",
     "receipt": "Print a delivery's receipt, as JSON or as an in-toto statement to sign.",
     "survey": "Show what every patch would do to every release on the package index.",
 }
