@@ -29,16 +29,28 @@ def paths(condition: DropWhen) -> tuple[str, ...]:
     return (condition.syntax.path,) if condition.syntax is not None else tuple(condition.post)
 
 
+def mentions(data: bytes, text: str) -> bool:
+    """Whether the source holds ``text`` as a whole string constant; False for what is no Python."""
+    tree = _tree(data)
+    return tree is not None and any(isinstance(node, ast.Constant) and node.value == text for node in ast.walk(tree))
+
+
 def _sha256(data: bytes | None) -> str:
     return "absent" if data is None else f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def _syntax_holds(condition: SyntaxCondition, data: bytes) -> bool:
+def _tree(data: bytes) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an invalid escape in somebody's string is no word of ours
-            tree = ast.parse(data)
+            return ast.parse(data)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _syntax_holds(condition: SyntaxCondition, data: bytes) -> bool:
+    tree = _tree(data)
+    if tree is None:
         return False
     if condition.future:
         return any(

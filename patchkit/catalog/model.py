@@ -133,6 +133,16 @@ class RefusedEnv:
 
 
 @dataclass(frozen=True, slots=True)
+class Hint:
+    """What a person can do differently once an image has something: told when ``path`` holds the text ``mentions`` as a
+    whole string constant (a parser's name in a register, say)."""
+
+    path: Annotated[Relative, Key("The file, relative to site-packages.")]
+    mentions: Annotated[Text, Key("A string constant of the file's source; the whole of it must be equal.")]
+    say: Annotated[Text, Key("What can be done differently then.")]
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """One image family, its package, and the ordered series of patches. ``path`` is the file that it was read from."""
 
@@ -154,6 +164,9 @@ class Manifest:
     strict: Annotated[bool, Key("Refuse pre-images that are not listed.")] = False
     refused_env: Annotated[
         tuple[RefusedEnv, ...], Key("Environment settings under which the series must not be used.")
+    ] = ()
+    hints: Annotated[
+        tuple[Hint, ...], Key("What can be done differently once an image has something, told by `check-update`.")
     ] = ()
 
 

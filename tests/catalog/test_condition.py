@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from patchkit.catalog.condition import holds, paths
+from patchkit.catalog.condition import holds, mentions, paths
 from patchkit.catalog.model import DropWhen, SyntaxCondition
 
 
@@ -64,3 +64,10 @@ def test_a_missing_file_fulfils_no_condition():
 def test_hostile_source_fulfils_no_condition():
     assert not holds(FUTURE, {"p/a.py": b"(" * 100_000})
     assert not holds(FUTURE, {"p/a.py": b"\x00from __future__ import annotations\n"})
+
+
+def test_a_mention_is_a_whole_string_constant():
+    assert mentions(b'X = {"flint": 1}\n', "flint")
+    assert not mentions(b'X = {"flint47": 1}\n', "flint")
+    assert not mentions(b"# 'flint'\nflint = 1\n", "flint")
+    assert not mentions(b"'flint' (\n", "flint")
