@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from patchkit.errors import PatchkitError
+from patchkit.errors import BadInput, PatchkitError
 from patchkit.stack.openai import Server, ServerError, models, pieces
 
 #: Text that a parser should have taken out of the content.
@@ -77,7 +77,7 @@ def smoke(server: Server, settings: Settings, *, tools: bool = False, repeat: in
         tools: look at every kind of tool calling, and count repeated calls.
         repeat: how often each check is run.
     """
-    for name, probe in (("health", _health), ("models", _models)):
+    for name, probe in FIRST.items():
         check = _run(name, probe, server, settings, 1)
         yield check
         if check.outcome == "failed":
@@ -97,6 +97,8 @@ def _run(name: str, probe: Probe, server: Server, settings: Settings, repeat: in
             seen = probe(server, settings)
         except _Failed as failure:
             failures.append(failure)
+        except BadInput:
+            raise
         except PatchkitError as error:
             failures.append(_Failed(error.what, error.remedy or ""))
         seconds.append(time.perf_counter() - begin)
@@ -269,6 +271,7 @@ def _repeats(server: Server, settings: Settings) -> str:
     return f"{len(made)} calls, none repeated"
 
 
+FIRST: Mapping[str, Probe] = {"health": _health, "models": _models}
 BASIC: Mapping[str, Probe] = {"chat": _chat, "tool": _tool, "streaming": _stream}
 TOOLS: Mapping[str, Probe] = {
     "typed-arguments": _typed,
