@@ -78,15 +78,13 @@ def link_or_copy(source: Path, target: Path) -> None:
         part.replace(target)
 
 
-def copy(source: Path, target: Path) -> None:
-    """Copy a file: shared blocks where the file system can, else inside the kernel."""
+def copy(source: Path, target: Path, size: int | None = None) -> None:
+    """Copy the first ``size`` bytes of a file (None: all), sharing blocks where the file system can."""
     with source.open("rb") as old, target.open("wb") as new:
+        left = os.fstat(old.fileno()).st_size if size is None else size
         with contextlib.suppress(OSError):
             fcntl.ioctl(new.fileno(), 0x40049409, old.fileno())  # FICLONE: ioctl_ficlonerange(2)
+            new.truncate(left)
             return
-        left = os.fstat(old.fileno()).st_size
-        while left:
-            done = os.copy_file_range(old.fileno(), new.fileno(), left)
-            if done == 0:
-                break
+        while left and (done := os.copy_file_range(old.fileno(), new.fileno(), left)):
             left -= done

@@ -33,7 +33,8 @@ __all__ = ["derive_index", "open_all", "open_image"]
 
 _REF = "org.opencontainers.image.ref.name"
 _NAME = "io.containerd.image.name"
-_EMPTY = b'{"schemaVersion":2,"manifests":[]}'
+LAYOUT_MARK = b'{"imageLayoutVersion":"1.0.0"}'
+EMPTY_INDEX = b'{"schemaVersion":2,"manifests":[]}'
 
 
 def open_image(reference: Reference, *, platform: str | None, access: Access) -> StoredImage:
@@ -63,30 +64,68 @@ class FileBlob:
         return stream
 
 
-class Layout:
-    """The ``Store`` in one folder."""
+class LayoutReader:
+    """What a layout and an archive of one have in common: everything but how a file in it is read and written."""
+
+    has_manifests = True
 
     def __init__(self, path: str) -> None:
         self.path = Path(path)
 
+    def root(self, reference: Reference) -> Root | None:
+        if not self.path.exists():
+            return None
+        _, entries = self.index()
+        found = named_entry(entries, reference)
+        return self.root_of(found) if found is not None else None
+
+    def manifest(self, descriptor: Object) -> bytes:
+        return self.read(descriptor["digest"])
+
+    def config(self, descriptor: Object) -> bytes:
+        return self.read(descriptor["digest"])
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def index(self, *, or_empty: bool = False) -> tuple[Object, list[Object]]:
+        """``index.json`` and its entries."""
+        where = f"{self.path}/index.json"
+        raw = self.read_file("index.json")
+        if raw is None and not or_empty:
+            raise Unreachable("no-such-image", "this is no OCI layout: it has no index.json", where=str(self.path))
+        index = parse(raw or EMPTY_INDEX, where)
+        return index, edit.descriptors(index, "manifests", where)
+
+    def root_of(self, descriptor: Object) -> Root:
+        """What an entry of the index points to."""
+        raw = self.read(descriptor["digest"])
+        return Root(raw, media_type_of(raw, descriptor.get("mediaType"), str(self.path)))
+
+    def read(self, digest: str) -> bytes:
+        """A small blob, verified."""
+        name = blob_name(digest)
+        data = self.read_file(name)
+        if data is None:
+            raise Unreachable("missing-blob", "the layout lacks this blob", where=f"{self.path}/{name}")
+        if sha256(data) != digest:
+            what, remedy = "the blob's bytes do not match its name", "fetch or build the image again; it is damaged"
+            raise Unreachable("digest-mismatch", what, where=f"{self.path}/{name}", remedy=remedy)
+        return data
+
+    def read_file(self, name: str) -> bytes | None:
+        """The bytes of a small file of the layout, None where it has none of the name."""
+        raise NotImplementedError
+
+
+class Layout(LayoutReader):
+    """The ``Store`` in one folder."""
+
     def at(self, target: Reference) -> Layout:
         return Layout(split_path(target)[0])
 
-    def root(self, reference: Reference) -> Root | None:
-        if not self.path.is_dir():
-            return None
-        _, entries = self._index()
-        found = _named(entries, reference)
-        return self._root(found) if found is not None else None
-
-    def manifest(self, descriptor: Object) -> bytes:
-        return self._read(descriptor["digest"])
-
-    def config(self, descriptor: Object) -> bytes:
-        return self._read(descriptor["digest"])
-
     def layer(self, descriptor: Object) -> Blob:
-        return FileBlob(self.blob(descriptor["digest"]), descriptor["digest"], descriptor["size"])
+        return FileBlob(self.path / blob_name(descriptor["digest"]), descriptor["digest"], descriptor["size"])
 
     def default_target(self, reference: Reference, image_id: str, *, derived: bool) -> Reference:
         path, ref = split_path(reference)
@@ -96,42 +135,29 @@ class Layout:
         return Reference("oci", f"{split_path(reference)[0]}:{tag}")
 
     def publish(self, target: Reference, new: Publication, guard: Guard, source: Store) -> str:
-        ref = split_path(target)[1]
-        if not ref:
+        if not split_path(target)[1]:
             raise BadInput(
                 "bad-reference", "the new image needs a tag", where=str(target), remedy=f"write {target}:REF"
             )
         with writing(self.path):
             (self.path / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
         with lock(self.path):
-            index, entries = self._index(or_empty=True)
-            old = _named(entries, target)
-            if not guard(self._root(old) if old is not None else None):
+            index, entries = self.index(or_empty=True)
+            old = named_entry(entries, target)
+            if not guard(self.root_of(old) if old is not None else None):
                 return "it is there already, byte for byte"
             linked = self._bring(source, new)
             for digest, data in new.everything.items():
                 self._put(digest, data)
             if not (self.path / "oci-layout").exists():
-                write_whole(self.path / "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
-            raw = self._read_file("index.json") or _EMPTY
-            entry = {"mediaType": new.root.media_type, "digest": new.root.digest, "size": len(new.root.raw)}
-            if old is None:
-                index["manifests"] = [*entries, {**entry, "annotations": {_REF: ref}}]
-            else:
-                index["manifests"] = [{**one, **entry} if one is old else one for one in entries]
-            write_whole(self.path / "index.json", dump(index, like=raw))
+                write_whole(self.path / "oci-layout", LAYOUT_MARK)
+            raw = self.read_file("index.json") or EMPTY_INDEX
+            write_whole(self.path / "index.json", dump(with_entry(index, entries, old, new.root, target), like=raw))
         size = sum(len(data) for data in new.everything.values())
         return f"wrote {len(new.everything)} blobs of {size} bytes" + (f" and linked {linked}" if linked else "")
 
-    def close(self) -> None:
-        """Nothing is held open."""
-
-    def blob(self, digest: str) -> Path:
-        """Where the blob lies."""
-        return self.path / "blobs" / "sha256" / digest.partition(":")[2]
-
     def _put(self, digest: str, data: bytes) -> None:
-        path = self.blob(digest)
+        path = self.path / blob_name(digest)
         if not path.exists() or sha256(path.read_bytes()) != digest:
             write_whole(path, data)
 
@@ -142,41 +168,15 @@ class Layout:
             return 0
         fresh = new.everything
         missing = [
-            digest
-            for digest in below(new.root.raw, lambda digest: fresh.get(digest) or source._read(digest))
-            if digest not in fresh and not self.blob(digest).exists()
+            name
+            for digest in below(new.root.raw, lambda digest: fresh.get(digest) or source.read(digest))
+            if digest not in fresh and not (self.path / (name := blob_name(digest))).exists()
         ]
-        for digest in missing:
-            link_or_copy(source.blob(digest), self.blob(digest))
+        for name in missing:
+            link_or_copy(source.path / name, self.path / name)
         return len(missing)
 
-    def _index(self, *, or_empty: bool = False) -> tuple[Object, list[Object]]:
-        where = f"{self.path}/index.json"
-        raw = self._read_file("index.json")
-        if raw is None and not or_empty:
-            raise Unreachable(
-                "no-such-image", "the folder is no OCI layout: it has no index.json", where=str(self.path)
-            )
-        index = parse(raw or _EMPTY, where)
-        return index, edit.descriptors(index, "manifests", where)
-
-    def _root(self, descriptor: Object) -> Root:
-        raw = self._read(descriptor["digest"])
-        return Root(raw, media_type_of(raw, descriptor.get("mediaType"), f"oci:{self.path}"))
-
-    def _read(self, digest: str) -> bytes:
-        path = self.blob(digest)
-        data = self._read_file(f"blobs/sha256/{path.name}")
-        if data is None:
-            raise Unreachable("missing-blob", "the layout lacks this blob", where=str(path))
-        if sha256(data) != digest:
-            remedy = "fetch or build the image again; its stored bytes are bad"
-            raise Unreachable(
-                "digest-mismatch", "the blob's bytes do not match its name", where=str(path), remedy=remedy
-            )
-        return data
-
-    def _read_file(self, name: str) -> bytes | None:
+    def read_file(self, name: str) -> bytes | None:
         path = self.path / name
         try:
             with path.open("rb") as stream:
@@ -185,6 +185,20 @@ class Layout:
             return None
         except OSError as error:
             raise Unreachable("cannot-read", f"cannot read: {error.strerror}", where=str(path)) from error
+
+
+def blob_name(digest: str) -> str:
+    """Where a blob lies in a layout."""
+    return "blobs/sha256/" + digest.partition(":")[2]
+
+
+def with_entry(index: Object, entries: list[Object], old: Object | None, root: Root, target: Reference) -> Object:
+    """The layout's index with REF pointing to ``root``; everything else in it stays."""
+    entry: Object = {"mediaType": root.media_type, "digest": root.digest, "size": len(root.raw)}
+    if old is None:
+        ref = split_path(target)[1]
+        return {**index, "manifests": [*entries, {**entry, **({"annotations": {_REF: ref}} if ref else {})}]}
+    return {**index, "manifests": [{**one, **entry} if one is old else one for one in entries]}
 
 
 def below(root: bytes, read: Callable[[str], bytes]) -> Iterator[str]:
@@ -200,7 +214,7 @@ def below(root: bytes, read: Callable[[str], bytes]) -> Iterator[str]:
     yield sha256(root)
 
 
-def _named(entries: list[Object], reference: Reference) -> Object | None:
+def named_entry(entries: list[Object], reference: Reference) -> Object | None:
     """The entry of the layout's index that REF names; without REF the only one.
 
     Raises:

@@ -38,7 +38,10 @@ class Root(NamedTuple):
 
 
 class Store(Protocol):
-    """A place that holds blobs by digest, and tags. Everything read by digest is verified."""
+    """A place that holds blobs by digest, and tags. Everything read by digest is verified. ``has_manifests`` is whether
+    its manifests are known outside by their digests."""
+
+    has_manifests: bool
 
     def at(self, target: Reference) -> Store:
         """The store that ``target`` lies in: this one or its like elsewhere."""
@@ -79,11 +82,13 @@ Guard = Callable[[Root | None], bool]
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What a delivery adds: ``blobs`` (layers and configs), ``manifests`` below the root, and the ``root`` itself."""
+    """What a delivery adds: ``blobs`` (layers and configs), ``manifests`` below the root, and the ``root`` itself.
+    ``in_place`` allows to alter the file that the origin lies in, where that is one."""
 
     root: Root
     blobs: Mapping[str, bytes]
     manifests: tuple[Root, ...]
+    in_place: bool
 
     @property
     def everything(self) -> Mapping[str, bytes]:
@@ -111,7 +116,7 @@ class StoredImage:
             config=sha256(config),
             diff_ids=diff_ids,
             platform=edit.platform(self._value),
-            manifest=sha256(manifest),
+            manifest=sha256(manifest) if store.has_manifests else None,
             index=root.digest if root.media_type in edit.INDEXES else None,
         )
         self._files = LayeredFilesystem([store.layer(one) for one in layers], diff_ids)
@@ -252,7 +257,7 @@ def derive_index(
             _may_replace(there, source, root, target, current, force=force, in_place=in_place)
         return not existed
 
-    road = there.publish(target, Publication(new_root, blobs, manifests), guard, store)
+    road = there.publish(target, Publication(new_root, blobs, manifests, in_place), guard, store)
     answers = [_read_back(there, target, new_root, one, road, existed=existed) if one else None for one in made]
     index = new_root.digest if new_root.media_type in edit.INDEXES else None
     return DerivedIndex(target, tuple(answers), index, dropped)
@@ -292,18 +297,21 @@ def _may_replace(
     force: bool,
     in_place: bool,
 ) -> None:
+    if current is None and target != source:
+        return
     where = str(target)
-    if target == source:
-        if not in_place:
-            raise Refused(
-                "target-is-source",
-                "the derived image would take the place of the image that it is made from",
-                where=where,
-                remedy="give another name with --tag, or --in-place if that is wanted",
-            )
-        if current is None or current.digest != read.digest:
-            raise Refused("tag-moved", "the tag was moved since the image was read", where=where, remedy="run it again")
-    elif current is not None and not force and not _is_ours(store, current, where):
+    if target == source and (current is None or current.digest != read.digest):
+        raise Refused("tag-moved", "the tag was moved since the image was read", where=where, remedy="run it again")
+    if current is None or in_place or _is_ours(store, current, where):
+        return
+    if current.digest == read.digest:
+        raise Refused(
+            "target-is-source",
+            "the derived image would take the place of the image that it is made from",
+            where=where,
+            remedy="give another name with --tag, or --in-place if that is wanted",
+        )
+    if not force:
         raise Refused(
             "target-tag-taken",
             "the tag holds an image that patchkit did not make",

@@ -157,13 +157,20 @@ class LayerStream(io.RawIOBase):
         return chunk
 
 
+def is_packed(blob: Blob) -> bool:
+    """Whether the layer is stored compressed."""
+    with blob.open() as raw:
+        return raw.read(len(_ZSTD)).startswith((_GZIP, _ZSTD))
+
+
 def read_at(blob: Blob, offset: int, size: int, marks: list[Mark]) -> bytes:
     """``size`` bytes of the unpacked layer at ``offset``, unverified; reads from the nearest of ``marks`` before it and
     adds those that it passes."""
     start = max((mark for mark in marks if mark.unpacked <= offset), key=lambda mark: mark.unpacked, default=None)
     with blob.open(start.packed if start else 0) as raw:
         if start is not None:
-            return _exactly(_gunzip(b"", raw_chunks(raw), blob, marks, start), offset - start.unpacked, size, blob)
+            pieces = _gunzip(b"", lambda: raw.read(_CHUNK), blob, marks, start)
+            return _exactly(pieces, offset - start.unpacked, size, blob)
         head = raw.read(len(_ZSTD))
         if head.startswith((_GZIP, _ZSTD)):
             first = [head]
@@ -171,11 +178,6 @@ def read_at(blob: Blob, offset: int, size: int, marks: list[Mark]) -> bytes:
             return _exactly(pieces, offset, size, blob)
     with blob.open(offset) as raw:
         return _exactly(iter(lambda: raw.read(min(size, _CHUNK)), b""), 0, size, blob)
-
-
-def raw_chunks(raw: IO[bytes]) -> Callable[[], bytes]:
-    """A function that gives the stream chunk by chunk."""
-    return lambda: raw.read(_CHUNK)
 
 
 def _exactly(pieces: Iterator[bytes], skip: int, size: int, blob: Blob) -> bytes:
