@@ -9,7 +9,6 @@ cached below ``.build/fixtures`` by the hash of what they are made from; whoever
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gzip
 import hashlib
 import io
@@ -23,11 +22,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.images import debian
-from tests.images.variants import VARIANTS
+from tests.images import hostile, large, odd, store, variants
+from tests.images.store import BUILD, REPOSITORY
+from tests.images.variants import VARIANTS, names
 
-REPOSITORY = Path(__file__).parents[2]
-BUILD = REPOSITORY / ".build/fixtures"
+__all__ = [
+    "BUILD",
+    "VARIANTS",
+    "Fixture",
+    "build",
+    "hostile",
+    "large",
+    "layout",
+    "load",
+    "names",
+    "odd",
+    "rootfs",
+    "variants",
+]
+
 _CREATED = "2026-11-01T00:00:00Z"
 _CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 _LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -60,14 +73,14 @@ def build(name: str) -> Fixture:
     """
     make = VARIANTS[name]
     folder = BUILD / f"{name}-{_key(name)}"
-    with _locked(name):
+    with store.locked(name):
         if not (folder / "config.json").exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             with _index_cache():
                 variant = make()
             above = variant.layers if variant.root is None else (variant.root, *variant.layers)
-            layers = [_base()] if variant.root is None else []
+            layers = [store.base()] if variant.root is None else []
             for number, layer in enumerate(above, start=1):
                 layers.append(folder / f"{number}.tar")
                 layer.write(layers[-1])
@@ -90,7 +103,7 @@ def rootfs(name: str) -> Path:
     """The image as an unpacked root, to read only; as root its files keep their owners."""
     fixture = build(name)
     target = fixture.folder / "rootfs"
-    with _locked(name):
+    with store.locked(name):
         if not target.exists():
             part = fixture.folder / "rootfs.part"
             subprocess.run(["rm", "-rf", part], check=True)
@@ -108,7 +121,7 @@ def layout(name: str) -> Path:
     """The image as an OCI layout with the reference ``latest``, to read only."""
     fixture = build(name)
     target = fixture.folder / "layout"
-    with _locked(name):
+    with store.locked(name):
         if not target.exists():
             part = fixture.folder / "layout.part"
             shutil.rmtree(part, ignore_errors=True)
@@ -171,7 +184,7 @@ def load(name: str, tag: str = "") -> str:
     mark = (
         fixture.folder / "loaded"
     )  # the engine's name for it, which on the containerd store is not the config's digest
-    with contextlib.closing(client), _locked(name):
+    with contextlib.closing(client), store.locked(name):
         known = mark.read_text() if mark.exists() else fixture.image_id
         with contextlib.suppress(docker.errors.NotFound):
             if client.images.get(reference).id == known:
@@ -201,18 +214,6 @@ def clean() -> None:
                 if tag.startswith("patchkit-fixture/"):
                     client.images.remove(tag)
     subprocess.run(["rm", "-rf", BUILD], check=True)
-
-
-def _base() -> Path:
-    """The Debian root's tar, shared by all variants."""
-    key = hashlib.sha256(Path(debian.__file__).read_bytes()).hexdigest()[:12]
-    target = BUILD / f"debian-{key}.tar"
-    with _locked("debian"):
-        if not target.exists():
-            part = target.with_suffix(".part")
-            debian.write_root(part, BUILD / "debian")
-            part.rename(target)
-    return target
 
 
 def _key(name: str) -> str:
@@ -251,15 +252,6 @@ def _write(path: Path, data: bytes) -> None:
     part = path.with_name(path.name + ".part")
     part.write_bytes(data)
     part.rename(path)
-
-
-@contextlib.contextmanager
-def _locked(name: str) -> Iterator[None]:
-    """One process at a time builds a variant; the kernel frees the lock of a killed one."""
-    BUILD.mkdir(parents=True, exist_ok=True)
-    with (BUILD / f"{name}.lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ def main() -> None:
 def list_variants() -> None:
     """Name every image and what is special about it."""
     for name, make in images.VARIANTS.items():
-        click.echo(f"{name:16}{(make.__doc__ or '').splitlines()[0]}")
+        click.echo(f"{name:20}{(make.__doc__ or '').splitlines()[0]}")
 
 
 @main.command()

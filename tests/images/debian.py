@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.images.tree import MTIME
 
-_PACKAGES = ("python3.11-minimal", "libpython3.11-stdlib", "busybox-static")
+_PACKAGES = ("python3.11-minimal", "libpython3.11-stdlib", "busybox-static", "tini")
 # Needed to install packages, not to run Python: dpkg and what only it needs.
 _LEFT_OUT = frozenset(("dpkg", "tar", "libacl1", "libmd0", "libpcre2-8-0", "libselinux1", "libzstd1"))
 _APPLETS = (
@@ -55,8 +55,9 @@ def write_root(tar: Path, work: Path) -> None:
         "usr/share/locale",
         "usr/share/lintian",
         "usr/lib/x86_64-linux-gnu/gconv",
+        "usr/bin/tini-static",
     ):
-        shutil.rmtree(root / useless, ignore_errors=True)
+        subprocess.run(["rm", "-rf", root / useless], check=True)
     (root / "usr/bin/python3").symlink_to("python3.11")
     for applet in _APPLETS.split():
         (root / "usr/bin" / applet).symlink_to("busybox")

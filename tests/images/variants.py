@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from tests.images import packages
 from tests.images.packages import Package
 from tests.images.tree import Tree
 
-_PYTHON = "/usr/bin/python3.11"
+PYTHON = "/usr/bin/python3.11"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 VENV = "/opt/venv"
 SITE = f"{VENV}/lib/python3.11/site-packages"
@@ -27,15 +28,29 @@ class Variant:
     root: Tree | None = None
 
 
-VARIANTS: dict[str, Callable[[], Variant]] = {}
+Maker = Callable[[], Variant]
+VARIANTS: dict[str, Maker] = {}
+_KINDS: dict[str, str] = {}
 
 
-def _variant(make: Callable[[], Variant]) -> Callable[[], Variant]:
-    VARIANTS[make.__name__] = make
-    return make
+def variant(kind: str) -> Callable[[Maker], Maker]:
+    """Register a maker under its function's name. Kinds: ``plain``, ``odd`` (an unusual layout that works or fails as
+    a true one would), ``hostile`` (an interpreter that attacks), ``large`` (for benchmarks, built on demand)."""
+
+    def register(make: Maker) -> Maker:
+        VARIANTS[make.__name__] = make
+        _KINDS[make.__name__] = kind
+        return make
+
+    return register
 
 
-def venv(tree: Tree, root: str = VENV, python: str = _PYTHON, *, system_site: bool = False) -> str:
+def names(*kinds: str) -> list[str]:
+    """The names of all images of these kinds, in the order of their definition."""
+    return [name for name, kind in _KINDS.items() if kind in kinds]
+
+
+def venv(tree: Tree, root: str = VENV, python: str = PYTHON, *, system_site: bool = False) -> str:
     """A virtual environment as ``python -m venv`` makes it; gives its site-packages."""
     tree.symlink(f"{root}/bin/python3.11", python)
     tree.symlink(f"{root}/bin/python3", "python3.11")
@@ -56,14 +71,7 @@ def install(
     tree: Tree, package: Package, site: str, scripts: str, interpreter: str, *, record_all: bool = False
 ) -> None:
     """Install the package as pip does: sources, dist-info with RECORD, console script."""
-    up = "/".join(".." for _ in site.strip("/").split("/"))
-    common = 0
-    for mine, theirs in zip(site.split("/"), scripts.split("/"), strict=False):
-        if mine != theirs:
-            break
-        common += 1
-    up = "/".join(".." for _ in site.split("/")[common:])
-    script = "/".join((up, *scripts.split("/")[common:], package.script))
+    script = posixpath.relpath(f"{scripts}/{package.script}", site)
     tree.files(site, package.installed(script, everything_recorded=record_all))
     tree.file(f"{scripts}/{package.script}", package.console_script(interpreter), 0o755)
 
@@ -75,36 +83,42 @@ def checkout(tree: Tree, package: Package, root: str) -> None:
     tree.file(f"{root}/.git/HEAD", "ref: refs/heads/main\n")
 
 
-def _config(package: Package, *, bin_folder: str = f"{VENV}/bin", **changes: Any) -> dict[str, Any]:
+def config(package: Package, *, bin_folder: str = f"{VENV}/bin", **changes: Any) -> dict[str, Any]:
     env = changes.pop("env", {})
     settings = {"PATH": f"{bin_folder}:{_PATH}", **env}
-    config: dict[str, Any] = {
+    made: dict[str, Any] = {
         "Env": [f"{name}={value}" for name, value in settings.items()],
         "Entrypoint": [package.script, "serve"],
         "WorkingDir": f"/workspace/{package.name}",
     }
-    return config | changes
+    return made | changes
 
 
-def _serving(package: Package, *, decoy: Package | None = None, record_all: bool = False, **changes: Any) -> Variant:
+def serving(
+    package: Package,
+    *,
+    decoy: Package | None = None,
+    record_all: bool = False,
+    env: Mapping[str, str] | None = None,
+    **changes: Any,
+) -> Variant:
     """The plain case: a venv at /opt/venv, and a source checkout of the same package in the working folder."""
     python, app = Tree(), Tree()
-    site = venv(python)
-    install(python, package, site, f"{VENV}/bin", f"{VENV}/bin/python3", record_all=record_all)
+    install(python, package, venv(python), f"{VENV}/bin", f"{VENV}/bin/python3", record_all=record_all)
     checkout(app, decoy or package, f"/workspace/{package.name}")
-    env = {"VIRTUAL_ENV": VENV}
+    settings = {"VIRTUAL_ENV": VENV, **(env or {})}
     if package.name == "vllm":
-        env["VLLM_TARGET_DEVICE"] = "xpu"
-    return Variant((python, app), _config(package, env=env, **changes))
+        settings["VLLM_TARGET_DEVICE"] = "xpu"
+    return Variant((python, app), config(package, env=settings, **changes))
 
 
-@_variant
+@variant("plain")
 def xpu() -> Variant:
     """Like Intel's nightly: vLLM in a venv, and a decoy checkout in the working folder."""
-    return _serving(packages.vllm())
+    return serving(packages.vllm())
 
 
-@_variant
+@variant("plain")
 def demo() -> Variant:
     """The same image on a root that only looks like one: to be read, on any machine, without Debian's packages."""
     image = xpu()
@@ -112,7 +126,7 @@ def demo() -> Variant:
     for name in ("bin", "lib", "lib64", "sbin"):
         root.folder(f"/usr/{name}")
         root.symlink(f"/{name}", f"usr/{name}")
-    root.file(_PYTHON, "a stand-in: nothing of this image is run\n", 0o755)
+    root.file(PYTHON, "a stand-in: nothing of this image is run\n", 0o755)
     root.symlink("/usr/bin/python3", "python3.11")
     for module in ("os.py", "site.py", "encodings/__init__.py"):  # by these Python finds its own library
         root.file(f"/usr/lib/python3.11/{module}", "")
@@ -121,77 +135,77 @@ def demo() -> Variant:
     return Variant(image.layers, image.config, root=root)
 
 
-@_variant
+@variant("plain")
 def pure() -> Variant:
     """The same shape with a package whose imports really pass."""
-    return _serving(packages.tinyserve())
+    return serving(packages.tinyserve())
 
 
-@_variant
+@variant("plain")
 def fullrecord() -> Variant:
     """RECORD lists files that are not there, as after somebody slimmed the image."""
-    return _serving(packages.vllm(), record_all=True)
+    return serving(packages.vllm(), record_all=True)
 
 
-@_variant
+@variant("plain")
 def fixed() -> Variant:
     """Upstream has taken the patches: the image as shipped holds them."""
-    return _serving(packages.vllm_with_fix(), decoy=packages.vllm())
+    return serving(packages.vllm_with_fix(), decoy=packages.vllm())
 
 
-@_variant
+@variant("plain")
 def oldvllm() -> Variant:
     """A release from before the model that the patches are for."""
-    return _serving(packages.vllm("0.32.0"))
+    return serving(packages.vllm("0.32.0"))
 
 
-@_variant
+@variant("plain")
 def nightly() -> Variant:
     """The shipped files under a version that falls outside any plain range."""
-    return _serving(packages.vllm().with_version("0.33.0rc1.dev812+gabc.xpu"))
+    return serving(packages.vllm().with_version("0.33.0rc1.dev812+gabc.xpu"))
 
 
-@_variant
+@variant("plain")
 def absent() -> Variant:
     """The interpreter is there, the package is not; only its console script's name is."""
     python = Tree()
     venv(python)
     python.file(f"{VENV}/bin/vllm", packages.vllm().console_script(f"{VENV}/bin/python3"), 0o755)
-    return Variant((python,), _config(packages.vllm(), env={"VIRTUAL_ENV": VENV}) | {"WorkingDir": "/"})
+    return Variant((python,), config(packages.vllm(), env={"VIRTUAL_ENV": VENV}) | {"WorkingDir": "/"})
 
 
-@_variant
+@variant("plain")
 def distpackages() -> Variant:
     """Installed with Debian's Python: /usr/local, dist-packages, no venv."""
     python, app = Tree(), Tree()
     package = packages.vllm()
-    install(python, package, "/usr/local/lib/python3.11/dist-packages", "/usr/local/bin", _PYTHON)
+    install(python, package, "/usr/local/lib/python3.11/dist-packages", "/usr/local/bin", PYTHON)
     checkout(app, package, "/workspace/vllm")
-    return Variant((python, app), _config(package, bin_folder="/usr/local/bin", env={"VLLM_TARGET_DEVICE": "xpu"}))
+    return Variant((python, app), config(package, bin_folder="/usr/local/bin", env={"VLLM_TARGET_DEVICE": "xpu"}))
 
 
-@_variant
+@variant("plain")
 def editable() -> Variant:
     """``pip install -e`` with a finder in site-packages, as setuptools writes it: the checkout serves."""
-    return _editable(packages.vllm(), finder=True)
+    return editable_install(packages.vllm(), finder=True)
 
 
-@_variant
+@variant("plain")
 def editable_pth() -> Variant:
     """``pip install -e`` with a path in a .pth file: the checkout serves."""
-    return _editable(packages.vllm(), finder=False)
+    return editable_install(packages.vllm(), finder=False)
 
 
-@_variant
+@variant("plain")
 def nonroot() -> Variant:
     """Everything belongs to user 1000, in folders that nobody else may enter."""
-    variant = _serving(packages.vllm(), User="1000")
-    for tree, root in zip(variant.layers, (VENV, "/workspace"), strict=True):
+    image = serving(packages.vllm(), User="1000")
+    for tree, root in zip(image.layers, (VENV, "/workspace"), strict=True):
         tree.own(root, 1000, 0o750)
-    return variant
+    return image
 
 
-@_variant
+@variant("plain")
 def symlinkvenv() -> Variant:
     """/opt/venv is a link, and so is the package's folder's parent: real paths lie elsewhere."""
     python, app = Tree(), Tree()
@@ -200,19 +214,19 @@ def symlinkvenv() -> Variant:
     install(python, package, site, "/opt/venvs/2026.11/bin", f"{VENV}/bin/python3")
     python.symlink(VENV, "venvs/2026.11")
     checkout(app, package, "/workspace/vllm")
-    return Variant((python, app), _config(package, env={"VIRTUAL_ENV": VENV, "VLLM_TARGET_DEVICE": "xpu"}))
+    return Variant((python, app), config(package, env={"VIRTUAL_ENV": VENV, "VLLM_TARGET_DEVICE": "xpu"}))
 
 
-@_variant
+@variant("plain")
 def wrapper() -> Variant:
     """A shell script stands in front of the server, as vendors ship it."""
-    variant = _serving(packages.vllm(), Entrypoint=["/usr/local/bin/entrypoint.sh"], Cmd=["vllm", "serve"])
+    image = serving(packages.vllm(), Entrypoint=["/usr/local/bin/entrypoint.sh"], Cmd=["vllm", "serve"])
     script = '#!/bin/sh\nset -e\nexport OMP_NUM_THREADS=1\nexec "$@"\n'
-    variant.layers[-1].file("/usr/local/bin/entrypoint.sh", script, 0o755)
-    return variant
+    image.layers[-1].file("/usr/local/bin/entrypoint.sh", script, 0o755)
+    return image
 
 
-@_variant
+@variant("plain")
 def richconfig() -> Variant:
     """A config with everything in it, and keys that today's tools do not know."""
     return Variant(
@@ -236,7 +250,7 @@ def richconfig() -> Variant:
     )
 
 
-def _editable(package: Package, *, finder: bool) -> Variant:
+def editable_install(package: Package, *, finder: bool) -> Variant:
     python, app = Tree(), Tree()
     root = f"/workspace/{package.name}"
     site = venv(python)
@@ -257,7 +271,7 @@ def _editable(package: Package, *, finder: bool) -> Variant:
     assert f"{info}/RECORD" in python.nodes
     checkout(app, package, root)
     # Started elsewhere: else the working folder would hide that the finder is at work.
-    return Variant((python, app), _config(package, env={"VIRTUAL_ENV": VENV}) | {"WorkingDir": "/"})
+    return Variant((python, app), config(package, env={"VIRTUAL_ENV": VENV}) | {"WorkingDir": "/"})
 
 
 # The form of setuptools' editable finder: a mapping from top-level names to folders, asked by a meta path finder.
