@@ -14,6 +14,7 @@ import hashlib
 import json
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,16 +25,21 @@ from patchkit.catalog.match import match
 from patchkit.catalog.model import Assert, Catalog
 from patchkit.deliver import bind, output
 from patchkit.deliver import image as image_delivery
+from patchkit.deliver.container import LiveContainer, mount_findings, put_plan
 from patchkit.deliver.guard import Guard, GuardedFile, make_guard
 from patchkit.deliver.receipt import DeliveryKind, Receipt, files_of, receipt_of, to_bytes
 from patchkit.deliver.receipt import load as load_receipt
-from patchkit.errors import BadInput, Refused
+from patchkit.errors import BadInput, PatchkitError, Refused, Unreachable
 from patchkit.findings import Finding
 from patchkit.images import TRANSPORTS, derive_index, open_all, open_image, parse_reference
-from patchkit.images.model import Change, Derivation, Identity, Image, Mount, Reference
+from patchkit.images.containers import Container
+from patchkit.images.daemon import DaemonImage
+from patchkit.images.engine import Engine, engine
+from patchkit.images.model import Change, Derivation, Identity, Image, Mount, Reference, Subject
 from patchkit.images.platforms import host_platform
 from patchkit.plan import Plan, Row, load_series, make_plan
 from patchkit.proof.model import Proof
+from patchkit.proof.processes import process_findings
 from patchkit.proof.prove import prove
 from patchkit.site.facts import site_facts
 from patchkit.site.launch import launch_of, require_known
@@ -117,7 +123,7 @@ def opened(reference: str, options: Options = Options()) -> Iterator[Image]:
         yield image
 
 
-def look(image: Image, options: Options = Options(), catalog: Catalog | None = None) -> Plan:
+def look(image: Subject, options: Options = Options(), catalog: Catalog | None = None) -> Plan:
     """The plan for this image as it is: match, facts, plan. Nothing is written. ``catalog`` is the one that the options
     name, where the caller has loaded it already.
 
@@ -136,13 +142,13 @@ def look(image: Image, options: Options = Options(), catalog: Catalog | None = N
     )
 
 
-def launch_for(image: Image, options: Options = Options()) -> Launch:
+def launch_for(image: Subject, options: Options = Options()) -> Launch:
     """The launch that serves: the image's own, or the one that the person gave."""
     return require_known(launch_of(json.loads(image.config), image.fs, options.launch))
 
 
 def facts(
-    image: Image, launch: Launch, package: str, files: Sequence[str], decoys: Sequence[str], options: Options
+    image: Subject, launch: Launch, package: str, files: Sequence[str], decoys: Sequence[str], options: Options
 ) -> Site:
     """The facts about a package in this image; see ``patchkit.site.facts.site_facts``."""
     return site_facts(
@@ -162,6 +168,13 @@ def status(reference: str, options: Options = Options()) -> Plan:
     catalog = load_catalog(options.catalog)
     with opened(reference, options) as image:
         return look(image, options, catalog)
+
+
+def container_status(name: str, options: Options = Options()) -> Plan:
+    """What the patches would do to the files of this running container, or have done to them."""
+    catalog = load_catalog(options.catalog)
+    with _live(name) as live:
+        return look(live, options, catalog)
 
 
 def apply(
@@ -490,7 +503,7 @@ def _repository(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a proof was made of: the image, what it must hold, and how it came out."""
+    """What a proof was made of: the image (or container), what it must hold, and how it came out."""
 
     reference: Reference
     receipt: Receipt
@@ -525,35 +538,216 @@ def verify(
     with opened(reference, options) as image:
         if receipt is None:
             receipt = image_delivery.receipt_in(image) or _mount_receipt(image, output_folder)
-        elif not _same_image(receipt.delivered_identity, image.identity):
+        return _verify_image(image, options, receipt, devices, gpus)
+
+
+def _verify_image(
+    image: Image,
+    options: Options,
+    receipt: Receipt | None = None,
+    devices: Sequence[str] = (),
+    gpus: str | None = None,
+) -> Verified:
+    """Prove an image by a receipt, its own where none is given."""
+    if receipt is None:
+        receipt = image_delivery.receipt_in(image)
+        if receipt is None:
             raise Refused(
-                "other-image",
-                f"the receipt is of {receipt.delivered_identity.config}, this image is {image.identity.config}",
-                where=reference,
-                remedy=f"deliver again: patchkit apply --image {receipt.origin}",
+                "no-receipt",
+                "the image carries no receipt, so nothing tells what should run in it",
+                where=str(image.reference),
+                remedy=f"deliver first: patchkit apply --image {image.reference}",
             )
-        given = replace(options, launch=options.launch or receipt.launch_given or None)
-        missing = [mount for mount in receipt.mounts if not Path(mount.source).is_file()]
-        if missing:
-            raise Refused(
-                "mount-source-missing",
-                "a patched file of the receipt is gone: an engine would mount an empty folder in its place",
-                where=missing[0].source,
-                remedy=f"write it again: patchkit apply --image {receipt.origin} --mode bind",
-            )
-        asserts, findings = _receipt_asserts(receipt, given)
-        proof = prove(
-            image,
-            launch_for(image, given),
-            receipt.package,
-            [file.expectation() for file in receipt.files],
-            asserts,
-            mounts=receipt.mounts,
-            run=options.run,
-            devices=devices,
-            gpus=gpus,
+    if not _same_image(receipt.delivered_identity, image.identity):
+        raise Refused(
+            "other-image",
+            f"the receipt is of {receipt.delivered_identity.config}, this image is {image.identity.config}",
+            where=str(image.reference),
+            remedy=f"deliver again: patchkit apply --image {receipt.origin}",
         )
-        return Verified(image.reference, receipt, proof, tuple(findings))
+    given = replace(options, launch=options.launch or receipt.launch_given or None)
+    missing = [mount for mount in receipt.mounts if not Path(mount.source).is_file()]
+    if missing:
+        raise Refused(
+            "mount-source-missing",
+            "a patched file of the receipt is gone: an engine would mount an empty folder in its place",
+            where=missing[0].source,
+            remedy=f"write it again: patchkit apply --image {receipt.origin} --mode bind",
+        )
+    asserts, findings = _receipt_asserts(receipt, given)
+    proof = prove(
+        image,
+        launch_for(image, given),
+        receipt.package,
+        [file.expectation() for file in receipt.files],
+        asserts,
+        mounts=receipt.mounts,
+        run=options.run,
+        devices=devices,
+        gpus=gpus,
+    )
+    return Verified(image.reference, receipt, proof, tuple(findings))
+
+
+def apply_to_container(
+    name: str,
+    options: Options = Options(),
+    delivery: Delivery = Delivery(),
+    *,
+    restart: bool = False,
+    step: Step = _silent,
+) -> Applied:
+    """Patch the files of a running container, prove it, and write the receipt.
+
+    Modules that its processes imported already stay as they were: ``process-older`` findings say so, and only a
+    ``restart`` helps. Recreating the container drops the patch.
+
+    Raises:
+        patchkit.errors.Refused: ``does-not-apply``, ``on-a-mount``, ``cannot-write``, ``read-back``.
+        patchkit.errors.Unreachable: ``no-such-container``, ``not-running``.
+    """
+    catalog = load_catalog(options.catalog)
+    step(f"reading container {name}")
+    with _live(name) as live:
+        _refuse_stopped(live)
+        plan = look(live, options, catalog)
+        refuse_unless_deliverable(plan)
+        with output.locked(delivery.output):
+            if plan.changed:
+                step(f"writing {len(plan.changed)} files")
+                put_plan(live.container, plan)
+            if restart:
+                step("restarting")
+                live.container.restart()
+            step("proving")
+            files = files_of(plan, owned=True)
+            expectations = [file.expectation() for file in files]
+            proof = prove(live, plan.site.launch, plan.match.manifest.package, expectations, _asserts(plan))
+            findings = process_findings(live, plan.site.launch, expectations, name)
+            receipt = receipt_of(
+                plan,
+                "container",
+                proof,
+                delivered=f"container:{live.container.id}",
+                identity=live.identity,
+                launch_given=options.launch or "",
+            )
+            receipt_path = delivery.output.absolute() / output.RECEIPT_NAME
+            output.write_file(receipt_path, to_bytes(receipt))
+            done = Done(plan, receipt, proof, "written by the container's own interpreter")
+            return Applied(live.reference, not plan.changed, (done,), receipt_path, None, findings)
+
+
+def verify_container(
+    name: str,
+    options: Options = Options(),
+    *,
+    receipt_path: Path | None = None,
+    output_folder: Path = Path(".patchkit"),
+    host: str | None = None,
+) -> Verified:
+    """Prove a running container: its files as they are now, mounts included, its processes, and their environment.
+
+    The receipt is the file given, else the one that the overlay's label names, else the one inside its image, else the
+    one in ``output_folder`` when it is of this container.
+
+    Raises:
+        patchkit.errors.Refused: ``no-receipt``.
+        patchkit.errors.Unreachable: ``no-such-container``, ``not-running``.
+    """
+    with _live(name, host) as live:
+        _refuse_stopped(live)
+        receipt = load_receipt(receipt_path) if receipt_path else _container_receipt(live, output_folder)
+        given = replace(options, launch=options.launch or receipt.launch_given or None)
+        launch = launch_for(live, given)
+        asserts, findings = _receipt_asserts(receipt, given)
+        expectations = [file.expectation() for file in receipt.files]
+        proof = prove(live, launch, receipt.package, expectations, asserts, run=options.run)
+        findings += mount_findings(live.container, receipt)
+        if options.run:
+            findings += process_findings(live, launch, expectations, name)
+        return Verified(live.reference, receipt, proof, tuple(findings))
+
+
+@dataclass(frozen=True, slots=True)
+class HostAnswer:
+    """What one engine answered: a proof, or why there is none."""
+
+    host: str
+    done: Verified | None
+    error: PatchkitError | None = None
+
+
+def verify_hosts(
+    hosts: Sequence[str], *, image: str | None = None, container: str | None = None, options: Options = Options()
+) -> tuple[HostAnswer, ...]:
+    """The same proof on many engines at once, in the order of ``hosts``: of a container, or of an image's own receipt.
+    A host is an address as ``DOCKER_HOST`` spells it, or the name of a docker context."""
+
+    def one(host: str) -> HostAnswer:
+        try:
+            if container is not None:
+                return HostAnswer(host, verify_container(container, options, host=host))
+            if image is None:
+                raise BadInput("no-image", "verify needs an image or a container", remedy="give --image or --container")
+            with DaemonImage(connect(host), parse_reference(image)) as found:
+                return HostAnswer(host, _verify_image(found, options))
+        except PatchkitError as error:
+            return HostAnswer(host, None, error)
+
+    with ThreadPoolExecutor(max(1, min(len(hosts), 16))) as pool:
+        return tuple(pool.map(one, hosts))
+
+
+def differences(answers: Sequence[HostAnswer]) -> list[Finding]:
+    """An error where the engines do not all run the same patched code."""
+    prints = {answer.host: answer.done.receipt.fingerprint for answer in answers if answer.done}
+    if len(set(prints.values())) < 2:
+        return []
+    evidence = ", ".join(f"{host}: {fingerprint[:16]}" for host, fingerprint in prints.items())
+    remedy = "patch them from one catalog: patchkit apply on each"
+    return [Finding("nodes-differ", "error", "not all hosts run the same patched code", "", evidence, remedy)]
+
+
+def connect(host: str | None) -> Engine:
+    """The engine at an address (``ssh://...``, ``tcp://...``, ``unix://...``) or of a docker context's name."""
+    return engine(context=host) if host and "://" not in host else engine(host)
+
+
+@contextmanager
+def _live(name: str, host: str | None = None) -> Iterator[LiveContainer]:
+    connected = connect(host)
+    with Container(connected, name) as container, DaemonImage(connected, container.image) as image:
+        yield LiveContainer(container, image.identity)
+
+
+def _refuse_stopped(live: LiveContainer) -> None:
+    if not live.can_run:
+        raise Unreachable(
+            "not-running",
+            "the container does not run",
+            where=live.container.name,
+            remedy=f"docker start {live.container.name}",
+        )
+
+
+def _container_receipt(live: LiveContainer, folder: Path) -> Receipt:
+    place = live.container.labels.get(image_delivery.LABEL_RECEIPT, "")
+    if place and Path(place).is_file():
+        return load_receipt(Path(place))
+    inside = image_delivery.receipt_in(live)
+    if inside is not None:
+        return inside
+    receipt = load_receipt(folder / output.RECEIPT_NAME)
+    own = receipt.delivered == f"container:{live.container.id}"
+    if not own and not (receipt.kind == "bind" and _same_image(receipt.delivered_identity, live.identity)):
+        raise Refused(
+            "no-receipt",
+            f"nothing tells what should run in it; the receipt in {folder} is of {receipt.delivered}",
+            where=live.container.name,
+            remedy="start it from the patched image or with the overlay, or name its receipt with --receipt",
+        )
+    return receipt
 
 
 def _mount_receipt(image: Image, folder: Path) -> Receipt:

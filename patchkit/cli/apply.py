@@ -12,11 +12,14 @@ from patchkit.cli import options, show
 from patchkit.cli.render import document, print_json
 from patchkit.cli.verify import requirement
 from patchkit.deliver.receipt import level_json
+from patchkit.findings import worst
 from patchkit.proof.verdict import verdict
 
 
 @click.command("apply")
-@options.image
+@click.option("--image", metavar="REF", help="The image, as skopeo spells it; a bare name is docker's.")
+@click.option("--container", metavar="NAME", help="Patch the files of this running container instead.")
+@click.option("--restart", is_flag=True, help="Restart the container, so that its processes import the patched files.")
 @click.option("--mode", type=click.Choice(["image", "bind"]), default="image", show_default=True)
 @click.option("--tag", metavar="NAME", help="Name of the derived image. Default: the image's own with -patchkit added.")
 @options.output
@@ -35,7 +38,9 @@ from patchkit.proof.verdict import verdict
 @options.gpus
 @options.json_output
 def command(
-    image: str,
+    image: str | None,
+    container: str | None,
+    restart: bool,
     mode: Literal["image", "bind"],
     tag: str | None,
     output: Path,
@@ -59,9 +64,12 @@ def command(
     patchkit apply --image vllm-xpu:nightly
     patchkit apply --image vllm-xpu:nightly --mode bind
     patchkit apply --image oci:./layout:nightly --tag patched
+    patchkit apply --container vllm --restart
     """
+    if (image is None) == (container is None):
+        raise click.UsageError("give either --image or --container")
     if dry_run:
-        plan = api.status(image, options)
+        plan = api.status(image, options) if image else api.container_status(str(container), options)
         parts = show.plan_parts(plan)
         if as_json:
             print_json(document("apply", **parts))
@@ -71,7 +79,10 @@ def command(
         api.refuse_unless_deliverable(plan)
         return 0
     delivery = api.Delivery(mode, tag, output, services, force, in_place, guard, devices, gpus)
-    done = api.apply(image, options, delivery, step=_told(as_json))
+    if container is not None:
+        done = api.apply_to_container(container, options, delivery, restart=restart, step=_told(as_json))
+    else:
+        done = api.apply(str(image), options, delivery, step=_told(as_json))
     platforms = [{**show.plan_parts(one.plan), "levels": level_json(one.proof)} for one in done.platforms]
     findings = show.finding_parts(done.findings)
     if as_json:
@@ -92,7 +103,8 @@ def command(
             show.print_findings(parts["findings"])
         show.print_findings(findings)
         _print_delivery(done)
-    return max(verdict(one.proof.levels, require) for one in done.platforms)
+    proven = max(verdict(one.proof.levels, require) for one in done.platforms)
+    return 1 if worst(done.findings) == "error" else proven
 
 
 def _told(as_json: bool) -> api.Step:
@@ -122,6 +134,8 @@ def _print_delivery(done: api.Applied) -> None:
         word = "was there already" if done.existed else "written"
         click.echo(f"{done.delivered} {word}: {receipt.delivered_identity.config}")
         click.echo(f"  by {done.platforms[0].road}")
+    elif receipt.kind == "container":
+        click.echo(f"{done.delivered} {'holds them already' if done.existed else 'patched'}; recreating it drops them")
     else:
         click.echo(f"{len(receipt.mounts)} files to mount over {done.delivered}")
     click.echo(f"fingerprint {receipt.fingerprint}")

@@ -11,10 +11,11 @@ from patchkit.findings import worst
 
 
 @click.command("status")
-@options.image
+@click.option("--image", metavar="REF", help="The image, as skopeo spells it; a bare name is docker's.")
+@click.option("--container", metavar="NAME", help="Look at a running container's files instead.")
 @options.looking
 @options.json_output
-def command(image: str, options: api.Options, as_json: bool) -> int:
+def command(image: str | None, container: str | None, options: api.Options, as_json: bool) -> int:
     """Show what each patch would do to an image, and every copy of the package in it.
 
     Exit status 0 when every patch applies (also at an offset) or is in the image already, else 1.
@@ -23,7 +24,9 @@ def command(image: str, options: api.Options, as_json: bool) -> int:
     patchkit status --image vllm-xpu:nightly
     patchkit status --image oci:./layout --json
     """
-    plan = api.status(image, options)
+    if (image is None) == (container is None):
+        raise click.UsageError("give either --image or --container")
+    plan = api.status(image, options) if image else api.container_status(str(container), options)
     parts = show.plan_parts(plan)
     if as_json:
         print_json(document("status", **parts))

@@ -11,7 +11,7 @@ from typing import Any
 from patchkit.deliver.receipt import Receipt, ReceiptFile, ReceiptPatch, files_of
 from patchkit.errors import Refused
 from patchkit.images import paths
-from patchkit.images.model import Change, Derivation, Filesystem, Identity, Image
+from patchkit.images.model import Change, Derivation, Filesystem, Identity, Subject
 from patchkit.plan import Plan, PlannedFile, fingerprint_of
 from patchkit.site.model import Site
 from patchkit.site.pycache import source_of
@@ -76,7 +76,7 @@ def layer_receipt(plan: Plan) -> bytes:
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 
-def receipt_in(image: Image) -> Receipt | None:
+def receipt_in(image: Subject) -> Receipt | None:
     """The receipt that lies in a derived image, None where the image carries no label of ours.
 
     Raises:
@@ -104,7 +104,7 @@ def receipt_in(image: Image) -> Receipt | None:
     return receipt
 
 
-def _from_layer(content: Mapping[str, Any], image: Image, labels: Mapping[str, str], base: str) -> Receipt:
+def _from_layer(content: Mapping[str, Any], image: Subject, labels: Mapping[str, str], base: str) -> Receipt:
     if content["schema"] != _SCHEMA or content["version"] != 1:
         raise ValueError(f"schema {content['schema']!r} version {content['version']!r}")
     files = tuple(

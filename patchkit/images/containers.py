@@ -286,6 +286,16 @@ class Container:
             return [f"{change.path}: other content or mode"]
         return []
 
+    def restart(self) -> None:
+        """Restart the main process and wait until it was started; what was put into the container's files stays.
+
+        Raises:
+            patchkit.errors.Unreachable: the engine refuses, or the container is gone.
+        """
+        self.engine.call("POST", f"/containers/{self.id}/restart")
+        self.inspected = self.engine.inspect_container(self.id) or self.inspected
+        self.close()
+
     def close(self) -> None:
         """Forget what was read."""
         self._files = None

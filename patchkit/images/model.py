@@ -183,6 +183,19 @@ class Runnable(Protocol):
     def run(self, run: Run) -> RunResult: ...
 
 
+class Subject(Runnable, Protocol):
+    """What facts are taken of: an image, or a running container with the config that it was started with."""
+
+    @property
+    def reference(self) -> Reference: ...
+
+    @property
+    def identity(self) -> Identity: ...
+
+    @property
+    def config(self) -> bytes: ...
+
+
 class Image(Protocol):
     """One image of one platform at one place. Context manager: leaving it frees what reading it took."""
 

@@ -162,9 +162,8 @@ def _compare(image: Subject, site: Site, package: str, files: Sequence[str]) -> 
     search = search_of(view, site.launch)
     modules = [package, *(name for file in files if (name := module_of(file)) and name != package)]
     paths = [fact.path for fact in site.files.values() if fact is not None]
-    real = [origin for name in modules if (found := find_module(view, search, name)) and (origin := found.origin)]
     try:
-        question = Question(modules=modules, files=paths, real=real, timeout=_TIMEOUT)
+        question = Question(modules=modules, files=paths, timeout=_TIMEOUT)
         answer = ask(image, site.launch, question, read_all=True)
     except Unreachable as error:
         if error.code != "cannot-run":

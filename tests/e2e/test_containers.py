@@ -1,0 +1,164 @@
+"""Running containers: patched in place, verified as they are, processes and mounts included."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from tests.images import packages
+
+pytestmark = pytest.mark.engine
+
+SITE = "/opt/venv/lib/python3.11/site-packages"
+SCALE = f"{SITE}/tinyserve/ops/scale.py"
+
+
+@pytest.fixture
+def running(engine, scratch):
+    """Start an image's own server and leave it running."""
+
+    def start(image, **options):
+        env = {"TINYSERVE_SECONDS": "600", "TINYSERVE_WORKERS": "1", **options.pop("environment", {})}
+        container = engine.containers.run(
+            image, name=scratch.name("server"), detach=True, environment=env, stop_signal="SIGKILL", **options
+        )
+        for _ in range(100):
+            if b'"worker 0"' in container.logs():
+                return container
+            time.sleep(0.1)
+        raise AssertionError(container.logs().decode())
+
+    return start
+
+
+def answers(container):
+    return [json.loads(line)["answer"] for line in container.logs().splitlines() if b'"answer"' in line]
+
+
+def finding_ids(done):
+    return {finding["id"] for finding in done.json["findings"] if finding["severity"] == "error"}
+
+
+def test_patching_a_running_container_without_a_restart_says_that_its_processes_are_older(
+    fixture_image, scratch, patchkit, tiny, running
+):
+    container = running(scratch.tagged(fixture_image("pure"), "tinyserve:1"))
+    done = patchkit("apply", "--container", container.name, *tiny, "--json", status=1)
+    assert finding_ids(done) == {"process-older"}
+    assert set(done.levels.values()) == {"passed"}
+    assert answers(container) == [7, 7]
+    again = patchkit("verify", "--container", container.name, *tiny, "--json", status=1)
+    older = [finding for finding in again.json["findings"] if finding["id"] == "process-older"]
+    assert len(older) >= 2, "the server and its worker"
+    assert f"docker restart {container.name}" in older[0]["remedy"]
+
+
+def test_with_a_restart_the_patched_code_runs_and_verify_says_so(fixture_image, scratch, patchkit, tiny, running):
+    container = running(scratch.tagged(fixture_image("pure"), "tinyserve:1"))
+    patchkit("apply", "--container", container.name, "--restart", *tiny, status=0)
+    for _ in range(100):
+        if len(answers(container)) == 4:
+            break
+        time.sleep(0.1)
+    assert answers(container) == [7, 7, 31, 31]
+    patchkit("verify", "--container", container.name, *tiny, "--require", "asserts", status=0)
+
+
+def test_a_container_from_the_patched_image_is_proven_with_its_workers(fixture_image, scratch, patchkit, tiny, running):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    container = running(f"{image}-patchkit")
+    done = patchkit("verify", "--container", container.name, *tiny, "--require", "asserts", "--json", status=0)
+    assert done.json["findings"] == []
+
+
+def test_a_container_from_the_unpatched_image_fails_with_the_receipt_of_the_patched_one(
+    fixture_image, scratch, patchkit, tiny, running, tmp_path
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    container = running(image)
+    assert "no-receipt" in patchkit("verify", "--container", container.name, *tiny, status=1).err
+    receipt = tmp_path / ".patchkit/receipt.json"
+    done = patchkit("verify", "--container", container.name, "--receipt", receipt, *tiny, "--json", status=1)
+    assert done.levels["bytes"] == "failed"
+
+
+def mounted(output):
+    """The mounts of the overlay as the docker SDK takes them, and its labels."""
+    receipt = json.loads((output / "receipt.json").read_text())
+    volumes = {mount["source"]: {"bind": mount["target"], "mode": "ro"} for mount in receipt["mounts"]}
+    return {"volumes": volumes, "labels": {"dev.patchkit.receipt": str(output / "receipt.json")}}
+
+
+def test_mounted_files_are_proven_in_the_container(fixture_image, scratch, patchkit, tiny, running, tmp_path):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, "--mode", "bind", status=0)
+    container = running(image, **mounted(tmp_path / ".patchkit"))
+    assert answers(container) == [31, 31]
+    patchkit("verify", "--container", container.name, *tiny, "--require", "asserts", status=0)
+
+
+def test_a_mounted_file_that_was_replaced_on_the_host_is_found_by_its_inode(
+    fixture_image, scratch, patchkit, tiny, running, tmp_path
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, "--mode", "bind", status=0)
+    container = running(image, **mounted(tmp_path / ".patchkit"))
+    source = next((tmp_path / ".patchkit/files").rglob("scale.py"))
+    copy = source.with_name("new")
+    copy.write_bytes(source.read_bytes())
+    copy.replace(source)
+    done = patchkit("verify", "--container", container.name, *tiny, "--json", status=1)
+    assert "mount-wrong" in finding_ids(done)
+    wrong = next(finding for finding in done.json["findings"] if finding["id"] == "mount-wrong")
+    assert "recreate" in wrong["remedy"]
+
+
+def test_an_environment_that_overrides_the_launchs_path_is_found(fixture_image, scratch, patchkit, tiny, running):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    container = running(f"{image}-patchkit", environment={"PYTHONPATH": "/workspace/tinyserve"})
+    done = patchkit("verify", "--container", container.name, *tiny, "--json", status=1)
+    assert done.levels["resolves"] == "failed"
+
+
+def test_a_file_on_a_mount_is_not_patched_through_the_container(
+    fixture_image, scratch, patchkit, tiny, running, tmp_path
+):
+    mine = tmp_path / "scale.py"
+    mine.write_text(next(text for path, text in packages.tinyserve().sources if path.endswith("scale.py")).decode())
+        '"""Scaling."""\n\n\ndef scale(value, factor=2):\n    """The value times the factor."""\n    return value * factor\n\n\ndef shift(value, by=1):\n    """The value moved up."""\n    return value + by\n'
+    )
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    container = running(image, volumes={str(mine): {"bind": SCALE, "mode": "ro"}})
+    before = mine.read_bytes()
+    assert "on-a-mount" in patchkit("apply", "--container", container.name, *tiny, status=1).err
+    assert mine.read_bytes() == before
+
+
+def test_a_container_that_does_not_run_or_is_not_there_is_told(engine, fixture_image, scratch, patchkit, tiny):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    engine.containers.create(image, name=scratch.name("idle"))
+    assert "not-running" in patchkit("verify", "--container", scratch.name("idle"), *tiny, status=3).err
+    assert "no-such-container" in patchkit("verify", "--container", scratch.name("none"), *tiny, status=3).err
+
+
+def test_the_same_image_is_proven_on_several_engines_at_once_one_line_each(
+    fixture_image, scratch, patchkit, tiny, engine_by_tcp
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    hosts = ["--host", "unix:///var/run/docker.sock", "--host", engine_by_tcp]
+    done = patchkit("verify", "--image", f"{image}-patchkit", *tiny, *hosts, "--json", status=0)
+    assert [node["status"] for node in done.json["nodes"]] == [0, 0]
+    assert len({node["image"]["fingerprint"] for node in done.json["nodes"]}) == 1
+    gone = [*hosts, "--host", "tcp://127.0.0.1:9"]
+    lines = patchkit("verify", "--image", f"{image}-patchkit", *tiny, *gone, status=3).out.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == [
+        "unix:///var/run/docker.sock",
+        engine_by_tcp,
+        "tcp://127.0.0.1:9",
+    ]
