@@ -13,9 +13,9 @@ from patchkit.catalog import schema as schemas
 from patchkit.catalog.edit import learned
 from patchkit.catalog.load import load_catalog, load_manifest, load_text
 from patchkit.catalog.model import Catalog
-from patchkit.cli import options, render
+from patchkit.cli import options, render, show
 from patchkit.errors import Refused
-from patchkit.findings import Finding
+from patchkit.findings import Finding, worst
 from patchkit.lifecycle.files import write_all
 from patchkit.plan import NOT_LISTED
 
@@ -28,13 +28,19 @@ def command() -> None:
 @command.command()
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--catalog", type=click.Path(path_type=Path), help="The catalog to check whole when no FILE is given.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def check(files: tuple[Path, ...], catalog: Path | None, as_json: bool) -> int:
+@click.option("--rehearse", is_flag=True, help="Hold what they say against the releases on the package index, too.")
+@click.option("--index", "url", metavar="URL", help="Another package index than pip's.")
+@options.json_output
+def check(files: tuple[Path, ...], catalog: Path | None, rehearse: bool, url: str | None, as_json: bool) -> int:
     """Name every fault in manifests and their patches, with file, line and column.
+
+    With --rehearse each patch is applied to the release that has its pre-images: the result must be its post-image, and
+    its drop condition must not hold there already.
 
     \b
     Examples:
       patchkit manifest check
+      patchkit manifest check --rehearse
       patchkit manifest check --catalog ~/my-patches
       patchkit manifest check manifests/vllm-xpu.yaml
     """
@@ -44,19 +50,25 @@ def check(files: tuple[Path, ...], catalog: Path | None, as_json: bool) -> int:
     else:
         whole: Catalog = load_catalog(catalog)
         manifests, found = whole.manifests, checks.findings(whole)
+    if rehearse:
+        from patchkit.lifecycle import releases
+        from patchkit.lifecycle.rehearse import rehearse as rehearsed
+
+        indexes = releases.indexes(url)
+        for each in manifests:
+            found += rehearsed(Catalog(each.path.resolve().parent.parent, manifests), each, indexes)
+    status = 1 if worst(found) == "error" else 0
     if as_json:
         rows = [{"manifest": each.name, "path": str(each.path), "patches": len(each.patches)} for each in manifests]
         render.print_json(
             render.document("manifest-check", files=rows, findings=[finding.as_json() for finding in found])
         )
-        return 0
+        return status
     for each in manifests:
         patches = len({entry.id for entry in each.patches})
         click.echo(render.clean(f"{each.path}: good, {patches} patch{'' if patches == 1 else 'es'}"))
-    for finding in found:
-        click.echo(render.clean(f"{finding.severity}: {finding.where}: {finding.what} [{finding.id}]"))
-        click.echo(render.clean(f"next: {finding.remedy}"))
-    return 0
+    show.print_findings(show.finding_parts(found))
+    return status
 
 
 @command.command()

@@ -69,6 +69,9 @@ def command(
     if sum((bool(versions), everything, latest)) > 1:
         raise click.UsageError("give one of --versions, --all and --latest")
     series = _from_files(package, files) if files else _from_catalog(package, catalog, manifest, only)
+    if not series:
+        click.echo(render.clean(f"the catalog has no patches for {package} yet"), err=True)
+        return 0
     indexes = releases.indexes(url)
     name = releases.distribution(series[0][1].manifest)
     known = indexes.versions(name)
@@ -92,19 +95,20 @@ def _from_catalog(
     package: str, catalog: Path | None, manifest: str | None, only: tuple[str, ...]
 ) -> list[tuple[str, Series]]:
     whole = load_catalog(catalog)
-    chosen = [
+    found = [
         each
         for each in whole.manifests
-        if package in (each.package, each.distribution) and each.patches and manifest in (None, each.name)
+        if package in (each.package, each.distribution) and manifest in (None, each.name)
     ]
-    if not chosen:
-        packages = sorted({each.package for each in whole.manifests if each.patches})
+    if not found:
+        packages = sorted({each.package for each in whole.manifests})
         raise BadInput(
             "no-patches",
-            f"the catalog has no patches for {package}" + (f" in manifest {manifest}" if manifest else ""),
+            f"no manifest is for {package}" + (f" and called {manifest}" if manifest else ""),
             where=str(whole.root),
-            remedy=f"it has some for: {', '.join(packages) or 'nothing'}; a loose diff: --file FILE",
+            remedy=f"there are some for: {', '.join(packages)}; a loose diff: --file FILE",
         )
+    chosen = [each for each in found if each.patches]
     return [(f"{each.name}/" if len(chosen) > 1 else "", load_series(whole, each, only)) for each in chosen]
 
 
@@ -125,7 +129,7 @@ def _from_files(package: str, files: tuple[Path, ...]) -> list[tuple[str, Series
 
 
 def _print_table(found: Survey) -> None:
-    click.echo(render.table(matrix.rows(found), matrix.header(found)))
+    click.echo(render.table(matrix.short_rows(found), matrix.header(found)))
     click.echo()
     for state in matrix.used_states(found):
         click.echo(f"{state}: {LEGEND[state]}")

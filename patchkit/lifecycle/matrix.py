@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from itertools import groupby
 from typing import Any
 
 from patchkit.lifecycle.survey import LEGEND, Cell, Survey
@@ -31,6 +32,16 @@ def cell_text(cell: Cell) -> str:
 def rows(survey: Survey) -> list[list[str]]:
     """A line a release: the version, then a state a patch."""
     return [[version, *(cell_text(cell) for cell in survey.row(version))] for version in survey.versions]
+
+
+def short_rows(survey: Survey) -> list[list[str]]:
+    """As ``rows``, with neighbours that are alike told in one line: from the newest to the oldest of them."""
+    out: list[list[str]] = []
+    for _, group in groupby(rows(survey), key=lambda row: row[1:]):
+        alike = list(group)
+        name = alike[0][0] if len(alike) == 1 else f"{alike[0][0]} to {alike[-1][0]} ({len(alike)})"
+        out.append([name, *alike[0][1:]])
+    return out
 
 
 def header(survey: Survey) -> list[str]:

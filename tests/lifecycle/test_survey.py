@@ -1,0 +1,191 @@
+"""Every patch on every release: the states that an image with that release would get, from the index alone."""
+
+import hashlib
+import http.server
+import threading
+import zipfile
+from html.parser import HTMLParser
+
+import pytest
+
+from patchkit.catalog.header import Header
+from patchkit.lifecycle import matrix, releases
+from patchkit.lifecycle.rehearse import rehearse
+from patchkit.lifecycle.save import Draft, save
+from patchkit.lifecycle.survey import LEGEND, choose_versions, survey
+
+WHY = Header((("Description", "Why"), ("Origin", "vendor")))
+HEAD = b"".join(b"x%d = %d\n" % (n, n) for n in range(30))
+A0 = HEAD + b"def f():\n    return 1\n" + HEAD
+A1 = A0.replace(b"return 1", b"return 2")
+B0, B1 = b"b = 0\n", b"b = 1\n"
+
+
+def wheel(folder, version, files):
+    """A wheel as any build tool would make it."""
+    import base64
+
+    name = f"pkg-{version}-py3-none-any.whl"
+    info = f"pkg-{version}.dist-info"
+    files = {
+        **files,
+        f"{info}/METADATA": f"Name: pkg\nVersion: {version}\n".encode(),
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\n",
+    }
+    lines = []
+    with zipfile.ZipFile(folder / name, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, data in files.items():
+            archive.writestr(path, data)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            lines.append(f"{path},sha256={digest},{len(data)}\n")
+        archive.writestr(f"{info}/RECORD", "".join(lines) + f"{info}/RECORD,,\n")
+    return name
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def index(tmp_path):
+    """A package index on this machine: give it releases, get its indexes."""
+    folder = tmp_path / "index" / "pkg"
+    folder.mkdir(parents=True)
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), lambda *args: _Quiet(*args, directory=str(tmp_path / "index"))
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def make(contents):
+        names = [wheel(folder, version, files) for version, files in contents.items()]
+        links = "".join(f'<a href="{name}">{name}</a>\n' for name in names)
+        (folder / "index.html").write_text(f"<!doctype html><body>{links}</body>")
+        return releases.indexes(f"http://127.0.0.1:{server.server_address[1]}")
+
+    yield make
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def two(mine):
+    """Two patches made on 1.0."""
+    save(mine.catalog, mine.manifest, Draft("a", {"pkg/a.py": (A0, A1)}, WHY, "1.0", (3, 11)))
+    save(mine.catalog, mine.manifest, Draft("b", {"pkg/b.py": (B0, B1)}, WHY, "1.0", (3, 11)))
+    return mine
+
+
+RELEASES = {
+    "1.0": {"pkg/a.py": A0, "pkg/b.py": B0},
+    "1.1": {"pkg/a.py": b"# new\n" + A0, "pkg/b.py": B1},
+    "1.2": {"pkg/a.py": A0.replace(b"return 1", b"return 3"), "pkg/b.py": b"c = 0\n"},
+    "2.0": {"pkg/a.py": A1},
+}
+
+
+def made(mine, index, versions):
+    indexes = index(RELEASES)
+    return survey(indexes, "pkg", [("", mine.series)], versions)
+
+
+def test_the_matrix_tells_each_patch_on_each_release(two, index):
+    found = made(two, index, ["2.0", "1.2", "1.1", "1.0"])
+    assert {version: [cell.told for cell in found.row(version)] for version in found.versions} == {
+        "1.0": ["applies", "applies"],
+        "1.1": ["offset", "upstream"],
+        "1.2": ["conflict", "conflict"],
+        "2.0": ["upstream", "target-missing"],
+    }
+    assert [cell.good for cell in found.row("1.1")] == [True, True]
+    assert [cell.good for cell in found.row("2.0")] == [True, False]
+
+
+def test_an_equal_pre_image_is_answered_by_record_without_reading_the_file(two, index):
+    made(two, index, ["1.0"])
+    cells = made(two, index, ["1.0"]).row("1.0")
+    assert {cell.detail for cell in cells} == {"every pre-image is a listed one"}
+
+
+def test_the_same_survey_gives_the_same_bytes_in_every_form(two, index):
+    one, other = made(two, index, ["1.1", "1.0"]), made(two, index, ["1.1", "1.0"])
+    for form in (matrix.markdown, matrix.html, matrix.parts):
+        assert form(one) == form(other)
+
+
+def test_the_html_is_one_sound_page_with_a_legend_of_what_it_shows(two, index):
+    page = matrix.html(made(two, index, ["2.0", "1.0"]))
+    open_tags = []
+
+    class Checker(HTMLParser):
+        def handle_starttag(self, tag, attrs):
+            if tag != "meta":
+                open_tags.append(tag)
+            assert not [value for name, value in attrs if name in ("src", "href")]
+
+        def handle_endtag(self, tag):
+            assert open_tags.pop() == tag
+
+    Checker().feed(page)
+    assert open_tags == []
+    assert page.count("<td") == 4
+    assert LEGEND["upstream"] in page
+    assert LEGEND["partial"] not in page
+
+
+def test_names_in_a_page_are_text_and_never_markup(two, index):
+    series = two.series
+    found = survey(index(RELEASES), "pkg", [("<script>/", series)], ["1.0"])
+    assert "<script>" not in matrix.html(found)
+    assert "&lt;script&gt;/a" in matrix.html(found)
+
+
+def test_releases_that_are_alike_are_told_in_one_line(two, index):
+    found = made(two, index, ["1.0"])
+    assert matrix.short_rows(found) == [["1.0", "applies", "applies"]]
+    twice = survey(index({**RELEASES, "1.0.1": RELEASES["1.0"]}), "pkg", [("", two.series)], ["1.0.1", "1.0"])
+    assert matrix.short_rows(twice) == [["1.0.1 to 1.0 (2)", "applies", "applies"]]
+
+
+def test_a_range_takes_pre_releases_only_where_it_names_one():
+    from packaging.version import Version
+
+    known = [Version(text) for text in ("1.0", "1.1rc1", "1.1", "2.0rc1")]
+    assert choose_versions(known, None) == ["1.1", "1.0"]
+    assert choose_versions(known, ">=1.1") == ["1.1"]
+    assert choose_versions(known, ">=1.1rc1") == ["2.0rc1", "1.1", "1.1rc1"]
+
+
+def test_a_release_that_fulfils_a_drop_condition_is_marked(two, index):
+    path = two.manifest.path
+    path.write_text(path.read_text() + "    drop_when: {syntax: {path: pkg/new.py, future: annotations}}\n")
+    contents = {
+        "3.0": {**RELEASES["1.0"], "pkg/b.py": b"c = 0\n", "pkg/new.py": b"from __future__ import annotations\n"}
+    }
+    found = survey(index(contents), "pkg", [("", two.series)], ["3.0"])
+    assert matrix.cell_text(found.row("3.0")[1]) == "conflict, can be dropped"
+
+
+def test_the_release_that_a_patch_was_made_on_is_found_by_its_pre_images(two, index):
+    indexes = index(RELEASES)
+    entry = two.manifest.patches[0]
+    assert releases.made_on(indexes, two.series, entry, []).version == "1.0"
+    assert releases.made_on(indexes, two.series, entry, ["1.1", "none"]).version == "1.0"
+    assert releases.made_on(index({"1.1": RELEASES["1.1"]}), two.series, entry, []) is None
+
+
+def test_a_rehearsal_holds_the_manifest_against_its_releases(two, index):
+    assert rehearse(two.catalog, two.manifest, index(RELEASES)) == []
+    path = two.manifest.path
+    sound = path.read_text()
+    path.write_text(sound + "    drop_when: {syntax: {path: pkg/a.py, function: f, calls_no: [g]}}\n")
+    (found,) = rehearse(two.catalog, two.manifest, index(RELEASES))
+    assert (found.id, found.severity) == ("drops-at-once", "error")
+    other = "sha256:" + "0" * 64
+    path.write_text(sound.replace(two.manifest.patches[0].post["pkg/a.py"], other))
+    (found,) = rehearse(two.catalog, two.manifest, index(RELEASES))
+    assert (found.id, found.severity) == ("other-post-image", "error")
+    path.write_text(sound)
+    assert {found.id for found in rehearse(two.catalog, two.manifest, index({"1.1": RELEASES["1.1"]}))} == {
+        "not-rehearsed"
+    }
