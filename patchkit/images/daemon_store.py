@@ -51,7 +51,7 @@ def documents(engine: Engine, inspected: Json) -> Documents | None:
     config = reader.read(folder, "=" + base64.b64encode(image_id.encode()).decode(), image_id)
     if config is None:
         return None
-    manifest = reader.read(folder, "manifest", None)
+    manifest = reader.read(folder, "manifest", None, cached_as=f"manifest-of-{digits}")
     if manifest is not None:
         named = edit.config_descriptor(rawjson.parse(manifest, "manifest"), "manifest")["digest"]
         manifest = manifest if named == image_id else None
@@ -102,10 +102,11 @@ class _Reader:
         self._image_id = image_id
         self.road = ""
 
-    def read(self, folders: Sequence[str], name: str, digest: str | None) -> bytes | None:
-        """The file ``name`` in the first of the store's ``folders`` that has it; its bytes must have ``digest``."""
-        cached = cache.folder("documents") / digest.removeprefix("sha256:") if digest else None
-        found = cache.read(cached) if cached else None
+    def read(self, folders: Sequence[str], name: str, digest: str | None, cached_as: str = "") -> bytes | None:
+        """The file ``name`` in the first of the store's ``folders`` that has it; its bytes must have ``digest``. What
+        has no digest for a name is cached by another, and for the caller to check."""
+        cached = cache.folder("documents") / (cached_as or str(digest).removeprefix("sha256:"))
+        found = cache.read(cached)
         if found is not None and _is(found, digest):
             self.road = self.road or "cache"
             return found
@@ -118,8 +119,7 @@ class _Reader:
             found = self._mounted(folder, name)
             if found is not None and _is(found, digest):
                 self.road = "image store, mounted"
-                if cached:
-                    cache.write(cached, found)
+                cache.write(cached, found)
                 return found
         return None
 

@@ -221,11 +221,13 @@ class Engine:
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Json:
         """One JSON object."""
-        return self._asked(path, params, dict)
+        answer: Json = self._asked(path, params, dict)
+        return answer
 
     def get_list(self, path: str, params: Mapping[str, Any] | None = None) -> list[Json]:
         """One JSON list."""
-        return self._asked(path, params, list)
+        answer: list[Json] = self._asked(path, params, list)
+        return answer
 
     def _asked(self, path: str, params: Mapping[str, Any] | None, kind: type) -> Any:
         answer = self.call("GET", path, params=params)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.images.daemon import DaemonImage
-from patchkit.images.engine import TEMPORARY_LABEL, Engine, EngineError, engine
+from patchkit.images.engine import TEMPORARY_LABEL, Engine, EngineError, engine, owner
 from patchkit.images.model import Change, Derivation, Reference
 from tests import images
 from tests.conftest import leave_out
@@ -59,8 +59,8 @@ class Place:
         return {str(item["Id"]) for item in self.engine.images()}
 
     def temporary(self) -> list[str]:
-        """The containers that patchkit has made and not removed."""
-        return [str(item["Id"]) for item in self.engine.containers(TEMPORARY_LABEL)]
+        """The containers that this process has made and not removed."""
+        return [str(item["Id"]) for item in self.engine.containers(f"{TEMPORARY_LABEL}={owner()}")]
 
     def clean(self) -> None:
         """Remove this test's containers and tags."""
