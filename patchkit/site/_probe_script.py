@@ -93,7 +93,7 @@ def read(path):
         return file.read()
 
 
-def file_fact(path, contents):
+def file_fact(path):
     try:
         found = os.lstat(path)
         if not stat.S_ISREG(found.st_mode):
@@ -101,7 +101,7 @@ def file_fact(path, contents):
         data = read(path)
     except OSError as error:
         return None if isinstance(error, FileNotFoundError) else {"kind": "unreadable", "error": str(error)}
-    fact = {
+    return {
         "kind": "file",
         "sha256": hashlib.sha256(data).hexdigest(),
         "size": len(data),
@@ -110,12 +110,6 @@ def file_fact(path, contents):
         "gid": found.st_gid,
         "mtime": int(found.st_mtime),
     }
-    if contents:
-        import base64
-        import zlib
-
-        fact["data"] = base64.b64encode(zlib.compress(data, 1)).decode()
-    return fact
 
 
 def compiled(path):
@@ -279,8 +273,7 @@ def main():
             "base_prefix": sys.base_prefix,
             "search_path": [os.getcwd() if entry == "" else str(entry) for entry in sys.path],
             "modules": {name: module(name) for name in QUESTION["modules"]},
-            "files": {path: file_fact(path, QUESTION["contents"]) for path in QUESTION["files"]},
-            "real": {path: os.path.realpath(path) for path in QUESTION["real"]},
+            "files": {path: file_fact(path) for path in QUESTION["files"]},
         }
     )
     imports, asserts = QUESTION["imports"], QUESTION["asserts"]

@@ -21,20 +21,20 @@ from patchkit.site.launch import require_known
 from patchkit.site.model import Launch
 
 _MARK = b"patchkit-answer "
+_GRACE = 5.0  # seconds beyond the question's own limit, for start-up and for what needs no limit
+_OUTPUT = 16 * 1024 * 1024  # bytes; a true answer to a long question is a few hundred thousand
 _PIECE = 100_000  # bytes of one argument; Linux allows 128 KiB: execve(2), MAX_ARG_STRLEN
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked. ``modules`` are resolved without importing, ``files`` (absolute) are hashed (and read with
-    ``contents``), ``real`` are paths whose real path is told, ``sources`` are compiled and their bytecode judged,
-    ``imports`` are imported in a fresh process and in a spawned one, ``asserts`` (module, before, code) run each in a
-    process of its own. ``timeout`` in seconds is for imports and asserts together."""
+    """What is asked. ``modules`` are resolved without importing, ``files`` (absolute) are hashed, ``sources`` are
+    compiled and their bytecode judged, ``imports`` are imported in a fresh process and in a spawned one, ``asserts``
+    (module, before, code) run each in a process of its own. ``timeout`` in seconds is for imports and asserts
+    together."""
 
     modules: Sequence[str] = ()
     files: Sequence[str] = ()
-    contents: bool = False
-    real: Sequence[str] = ()
     sources: Sequence[str] = ()
     imports: Sequence[str] = ()
     asserts: Sequence[Mapping[str, str]] = ()
@@ -98,7 +98,8 @@ def ask(
         mounts=tuple(mounts),
         read_all=read_all,
         # The interpreter ends what it started; the sandbox ends the interpreter.
-        timeout=question.timeout + 30.0,
+        timeout=question.timeout + _GRACE,
+        output_limit=_OUTPUT,
         devices=tuple(devices),
         gpus=gpus,
     )
@@ -117,8 +118,6 @@ def argv_of(launch: Launch, question: Question, nonce: str) -> tuple[str, ...]:
         "flags": list(launch.flags),
         "modules": list(question.modules),
         "files": list(question.files),
-        "contents": question.contents,
-        "real": list(question.real),
         "sources": list(question.sources),
         "imports": list(question.imports),
         "asserts": [dict(item) for item in question.asserts],

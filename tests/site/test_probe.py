@@ -82,7 +82,6 @@ def test_every_python_answers_every_question(tmp_path: Path, python: str) -> Non
     question = Question(
         modules=["pkg"],
         files=[source, str(package / "gone.py"), str(package)],
-        contents=True,
         sources=[source, broken],
         imports=["pkg.sub.mod", "pkg.fails", "pkg.absent"],
         asserts=[
