@@ -130,8 +130,6 @@ def test_a_file_on_a_mount_is_not_patched_through_the_container(
 ):
     mine = tmp_path / "scale.py"
     mine.write_text(next(text for path, text in packages.tinyserve().sources if path.endswith("scale.py")).decode())
-        '"""Scaling."""\n\n\ndef scale(value, factor=2):\n    """The value times the factor."""\n    return value * factor\n\n\ndef shift(value, by=1):\n    """The value moved up."""\n    return value + by\n'
-    )
     image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
     container = running(image, volumes={str(mine): {"bind": SCALE, "mode": "ro"}})
     before = mine.read_bytes()
