@@ -1,0 +1,325 @@
+"""Delivering: a plan becomes a derived image or mounts, is proven, and gets its receipt and overlay."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from patchkit.api.look import Options, look, opened, refuse_unless_deliverable
+from patchkit.api.overlays import overlay_text
+from patchkit.catalog.load import load_catalog
+from patchkit.catalog.model import Assert, Catalog
+from patchkit.deliver import bind, output
+from patchkit.deliver import image as image_delivery
+from patchkit.deliver.guard import Guard, GuardedFile, make_guard
+from patchkit.deliver.receipt import DeliveryKind, Receipt, files_of, receipt_of, to_bytes
+from patchkit.errors import BadInput, Refused
+from patchkit.findings import Finding
+from patchkit.images import TRANSPORTS, derive_index, open_all, open_image, parse_reference
+from patchkit.images.model import Change, Derivation, Image, Mount, Reference
+from patchkit.images.platforms import host_platform
+from patchkit.plan import Plan
+from patchkit.proof.model import Proof
+from patchkit.proof.prove import prove
+from patchkit.stack.overlay import Start
+
+Mode = Literal["image", "bind"]
+Step = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How to deliver. ``tag`` names the derived image, ``output`` is the folder for overlay, receipt and mounted files,
+    ``services`` the compose services of the overlay (empty: the manifest's). ``guard`` puts the boot guard in front of
+    the server. ``devices`` and ``gpus`` pass hardware through to the proof."""
+
+    mode: Mode = "image"
+    tag: str | None = None
+    output: Path = Path(".patchkit")
+    services: tuple[str, ...] = ()
+    force: bool = False
+    in_place: bool = False
+    guard: bool = False
+    devices: tuple[str, ...] = ()
+    gpus: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One platform of a finished delivery. ``road`` tells how its image was written, and why so."""
+
+    plan: Plan
+    receipt: Receipt
+    proof: Proof
+    road: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A finished delivery. ``delivered`` is how to call the image that runs the patched files, ``existed`` whether it
+    was there already. ``platforms`` holds one item for each patched platform, this machine's own first; ``findings``
+    tell of platforms and attestations that were left out."""
+
+    delivered: Reference
+    existed: bool
+    platforms: tuple[Done, ...]
+    receipt_path: Path
+    overlay_path: Path | None
+    findings: tuple[Finding, ...] = ()
+
+
+def silent(step: str) -> None:
+    """Steps are told to nobody."""
+
+
+def apply(
+    reference: str, options: Options = Options(), delivery: Delivery = Delivery(), *, step: Step = silent
+) -> Applied:
+    """Patch an image, prove it, and write overlay and receipt.
+
+    An image of several platforms is patched on each that holds the package; mounts are for one.
+
+    Raises:
+        patchkit.errors.Refused: ``does-not-apply`` with a line for each file patch that cannot be delivered; and what
+            the deliveries raise. Nothing was written then.
+    """
+    catalog = load_catalog(options.catalog)
+    step(f"reading {reference}")
+    if delivery.mode == "bind":
+        with opened(reference, options) as image:
+            origin = image.origin()
+            refuse_remote(origin)
+            plan = look(origin, options, catalog)
+            refuse_unless_deliverable(plan)
+            with output.locked(delivery.output):
+                return _apply_by_mounts(origin, plan, options, delivery, step)
+    with ExitStack() as stack:
+        images = open_all(parse_reference(reference), platform=options.platform)
+        for image in images:
+            stack.enter_context(image)
+        looked, findings = _look_at_all(images, options, catalog)
+        with output.locked(delivery.output):
+            return _apply_by_images(looked, findings, options, delivery, step)
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """One platform: the image as named, its origin, and the plan for the origin (None: the package is not there)."""
+
+    image: Image
+    origin: Image
+    plan: Plan | None
+
+
+def _look_at_all(images: Sequence[Image], options: Options, catalog: Catalog) -> tuple[list[_Looked], list[Finding]]:
+    """A plan for each platform that holds what is to be patched; every plan must be deliverable."""
+    looked: list[_Looked] = []
+    findings: list[Finding] = []
+    first: Refused | None = None
+    for image in images:
+        origin = image.origin()
+        try:
+            plan = look(origin, options, catalog)
+            if len(images) > 1 and all(row.state in ("target-missing", "not-applicable") for row in plan.rows):
+                refuse_unless_deliverable(plan)
+        except Refused as error:
+            if len(images) == 1 or error.code not in ("package-absent", "does-not-apply"):
+                raise
+            first = first or error
+            looked.append(_Looked(image, origin, None))
+            findings.append(Finding("platform-left", "note", f"left as it is: {error.what}", image.identity.platform))
+            continue
+        refuse_unless_deliverable(plan)
+        looked.append(_Looked(image, origin, plan))
+    if first is not None and all(one.plan is None for one in looked):
+        raise first
+    return looked, findings
+
+
+def _apply_by_images(
+    looked: Sequence[_Looked], findings: list[Finding], options: Options, delivery: Delivery, step: Step
+) -> Applied:
+    image = looked[0].image
+    if not delivery.guard and not any(one.plan and one.plan.changed for one in looked):
+        # All of it is in the image already: a derived image would add nothing, and its proof is this one's.
+        done = [
+            _done("none", one.plan, _prove(one.image, one.plan, options, delivery, ()), one.image, options)
+            for one in looked
+            if one.plan
+        ]
+        return _finish(image.reference, True, done, findings, delivery)
+    target = _target(image, delivery.tag)
+    step(f"writing {target}")
+    derived = derive_index(
+        [one.image for one in looked],
+        [_derivation(one.plan, one.origin, options, delivery) if one.plan else None for one in looked],
+        target,
+        force=delivery.force,
+        in_place=delivery.in_place,
+    )
+    for digest in derived.dropped:
+        findings.append(Finding("attestation-dropped", "note", "it was true of the unpatched image only", where=digest))
+    done = []
+    for one, result in zip(looked, derived.images, strict=True):
+        if one.plan is None or result is None:
+            continue
+        step(f"proving {result.reference} ({result.identity.platform})")
+        with open_image(result.reference, platform=result.identity.platform) as patched:
+            if patched.identity.config != result.identity.config:
+                raise Refused(
+                    "tag-moved",
+                    "somebody else wrote this name while the proof was under way",
+                    where=str(result.reference),
+                    remedy="run again, or give another name with --tag",
+                )
+            proof = _prove(patched, one.plan, options, delivery, ())
+            done.append(_done("image", one.plan, proof, patched, options, road=result.road))
+    existed = all(result is None or result.existed for result in derived.images)
+    return _finish(derived.reference, existed, done, findings, delivery)
+
+
+def _derivation(plan: Plan, origin: Image, options: Options, delivery: Delivery) -> Derivation:
+    derivation = image_delivery.derivation_of(plan, origin.fs)
+    if not delivery.guard:
+        return derivation
+    guard = _guard(plan, origin, options, "the image's label dev.patchkit.origin.name names what to patch again")
+    program = Change(guard.path, guard.program, 0o755)
+    changes = tuple(sorted((*derivation.changes, program), key=lambda change: change.path))
+    return replace(derivation, changes=changes, entrypoint=guard.entrypoint)
+
+
+def _guard(plan: Plan, origin: Image, options: Options, remedy: str) -> Guard:
+    files = [
+        GuardedFile(
+            path=file.image_path,
+            relative=file.path,
+            module=file.module,
+            post=file.post.removeprefix("sha256:"),
+            shipped=fact.shipped if (fact := plan.site.files.get(file.path)) else "",
+        )
+        for file in plan.files
+    ]
+    return make_guard(
+        json.loads(origin.config),
+        origin.fs,
+        files,
+        record=plan.copy.record,
+        remedy=remedy,
+        launch=options.launch,
+    )
+
+
+def _apply_by_mounts(origin: Image, plan: Plan, options: Options, delivery: Delivery, step: Step) -> Applied:
+    step(f"writing patched files to {delivery.output}")
+    mounts = bind.write_mounts(plan, delivery.output)
+    start = None
+    if delivery.guard:
+        guard = _guard(plan, origin, options, f"patchkit apply --image {plan.reference} --mode bind --guard")
+        program = output.store_file(delivery.output, posixpath.basename(guard.path), guard.program)
+        mounts = (*mounts, Mount(str(program), guard.path))
+        start = Start(guard.entrypoint, guard.command)
+    step("proving the mounts")
+    proof = _prove(origin, plan, options, delivery, mounts)
+    done = _done("bind" if mounts else "none", plan, proof, origin, options, mounts=mounts)
+    return _finish(origin.reference, False, [done], [], delivery, start)
+
+
+def _done(
+    kind: DeliveryKind,
+    plan: Plan,
+    proof: Proof,
+    delivered: Image,
+    options: Options,
+    *,
+    road: str = "",
+    mounts: tuple[Mount, ...] = (),
+) -> Done:
+    receipt = receipt_of(
+        plan,
+        kind,
+        proof,
+        delivered=str(delivered.reference),
+        identity=delivered.identity,
+        mounts=mounts,
+        launch_given=options.launch or "",
+    )
+    return Done(plan, receipt, proof, road)
+
+
+def refuse_remote(image: Image) -> None:
+    """Raise ``remote-engine`` where mounts would show another machine's files."""
+    engine = getattr(image, "engine", None)
+    if engine is not None and engine.is_remote:
+        raise Refused(
+            "remote-engine",
+            "the engine runs on another machine: a mount would show its files, not these",
+            where=engine.host,
+            remedy="deliver a derived image: --mode image",
+        )
+
+
+def _target(image: Image, tag: str | None) -> Reference:
+    if tag is None:
+        return image.default_target()
+    transport, colon, _ = tag.partition(":")
+    if colon and transport in TRANSPORTS:
+        target = parse_reference(tag)
+        if target.transport != image.reference.transport:
+            raise BadInput(
+                "other-transport",
+                f"the derived image is written where its origin lies, not to {target.transport}:",
+                where=tag,
+                remedy="give a tag alone, or copy the image first (skopeo copy)",
+            )
+        return target
+    return image.named(tag)
+
+
+def _prove(image: Image, plan: Plan, options: Options, delivery: Delivery, mounts: Sequence[Mount]) -> Proof:
+    return prove(
+        image,
+        plan.site.launch,
+        plan.match.manifest.package,
+        [file.expectation() for file in files_of(plan, owned=not mounts)],
+        asserts_of(plan),
+        mounts=mounts,
+        run=options.run,
+        devices=delivery.devices,
+        gpus=delivery.gpus,
+    )
+
+
+def asserts_of(plan: Plan) -> tuple[Assert, ...]:
+    return tuple(check for patch in plan.patches for check in patch.entry.asserts)
+
+
+def _finish(
+    delivered: Reference,
+    existed: bool,
+    done: Sequence[Done],
+    findings: Sequence[Finding],
+    delivery: Delivery,
+    start: Start | None = None,
+) -> Applied:
+    """Write receipt and overlay: the last step, so that what lies there is always of a finished delivery."""
+    host = host_platform()
+    ordered = sorted(done, key=lambda one: one.plan.identity.platform != host)
+    first = ordered[0]
+    receipt_path = delivery.output.absolute() / output.RECEIPT_NAME
+    overlay_path = delivery.output.absolute() / output.OVERLAY_NAME
+    service = first.plan.match.manifest.service
+    services = delivery.services or ((service,) if service else ())
+    text = overlay_text(first.receipt, services, receipt_path, start) if services else None
+    for one in ordered[1:]:
+        name = f"receipt.{one.plan.identity.platform.replace('/', '-')}.json"
+        output.write_file(receipt_path.with_name(name), to_bytes(one.receipt))
+    output.write_file(receipt_path, to_bytes(first.receipt))
+    if text is not None:
+        output.write_file(overlay_path, text.encode())
+    written = overlay_path if text is not None else None
+    return Applied(delivered, existed, tuple(ordered), receipt_path, written, tuple(findings))

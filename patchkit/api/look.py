@@ -1,0 +1,137 @@
+"""Looking: catalog and image make a plan. Nothing is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.catalog.load import load_catalog
+from patchkit.catalog.match import match
+from patchkit.catalog.model import Catalog
+from patchkit.errors import Refused
+from patchkit.images import open_image, parse_reference
+from patchkit.images.model import Image, Subject
+from patchkit.plan import Plan, Row, load_series, make_plan
+from patchkit.site.facts import site_facts
+from patchkit.site.launch import launch_of, require_known
+from patchkit.site.model import Copy, Launch, Site
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to look at and how.
+
+    ``catalog`` is a folder (None: ``PATCHKIT_CATALOG``, else the built-in one), ``manifest`` a name that decides
+    whatever the image is called, ``only`` patch ids to narrow the series to, ``copy`` the root of another copy of the
+    package than the one that serves, ``launch`` a command line that stands for the image's own start, ``platform``
+    ``os/arch`` for an image of several, ``run`` whether programs of the image may be executed, ``everything`` whether
+    the whole image is walked for copies.
+    """
+
+    catalog: Path | None = None
+    manifest: str | None = None
+    only: tuple[str, ...] = ()
+    copy: str = ""
+    launch: str | None = None
+    platform: str | None = None
+    run: bool = True
+    everything: bool = False
+
+
+@contextmanager
+def opened(reference: str, options: Options = Options()) -> Iterator[Image]:
+    """The image that the person named, opened for reading."""
+    with open_image(parse_reference(reference), platform=options.platform) as image:
+        yield image
+
+
+def look(image: Subject, options: Options = Options(), catalog: Catalog | None = None) -> Plan:
+    """The plan for this image as it is: match, facts, plan. Nothing is written. ``catalog`` is the one that the options
+    name, where the caller has loaded it already.
+
+    Raises:
+        patchkit.errors.Refused: ``no-manifest``, ``package-absent``, ``copy-unknown``, ``launch-unknown``.
+        patchkit.errors.BadInput: the catalog or a name is wrong.
+        patchkit.errors.Unreachable: the image cannot be read.
+    """
+    catalog = catalog or load_catalog(options.catalog)
+    found = match(catalog, image.identity.digests, image.reference, options.manifest)
+    series = load_series(catalog, found.manifest, options.only)
+    launch = launch_for(image, options)
+    site = facts(image, launch, found.manifest.package, series.paths, found.manifest.decoys, options)
+    return make_plan(
+        image.reference, image.identity, found, series, site, _copy(site, found.manifest.package, options.copy)
+    )
+
+
+def launch_for(image: Subject, options: Options = Options()) -> Launch:
+    """The launch that serves: the image's own, or the one that the person gave."""
+    return require_known(launch_of(json.loads(image.config), image.fs, options.launch))
+
+
+def facts(
+    image: Subject, launch: Launch, package: str, files: Sequence[str], decoys: Sequence[str], options: Options
+) -> Site:
+    """The facts about a package in this image; see ``patchkit.site.facts.site_facts``."""
+    return site_facts(
+        image,
+        launch,
+        package,
+        files,
+        decoys=decoys,
+        everything=options.everything,
+        run=options.run,
+        copy=options.copy,
+    )
+
+
+def status(reference: str, options: Options = Options()) -> Plan:
+    """What the patches would do to this image, or have done to it."""
+    catalog = load_catalog(options.catalog)
+    with opened(reference, options) as image:
+        return look(image, options, catalog)
+
+
+def refuse_unless_deliverable(plan: Plan) -> None:
+    """Raise ``does-not-apply`` where a row or a finding stops the delivery."""
+    stops = [_line(row) for row in plan.refused]
+    stops += [f"{finding.where}: {finding.what}" for finding in plan.findings if finding.severity == "error"]
+    if not plan.rows:
+        stops.append(f"manifest {plan.match.manifest.name} has no patches")
+    if stops:
+        raise Refused(
+            "does-not-apply",
+            f"{len(stops)} of {max(len(plan.rows), len(stops))} cannot be delivered; nothing was written",
+            where=str(plan.reference),
+            remedy=_remedy(plan),
+            details=stops,
+        )
+
+
+def _remedy(plan: Plan) -> str:
+    good = list(dict.fromkeys(row.patch for row in plan.rows))
+    bad = {row.patch for row in plan.refused}
+    rest = [patch for patch in good if patch not in bad]
+    look_closer = f"see each hunk: patchkit status --image {plan.reference}"
+    return f"{look_closer}; leave it out: --only {' --only '.join(rest)}" if rest and bad else look_closer
+
+
+def _line(row: Row) -> str:
+    return f"{row.patch}: {row.path}: {row.told_state}: {row.detail}"
+
+
+def _copy(site: Site, package: str, wanted: str) -> Copy:
+    if wanted:
+        return next(copy for copy in site.copies if wanted.rstrip("/") in (copy.root, copy.base))
+    if site.winner is None:
+        raise Refused(
+            "package-absent",
+            f"{site.launch.source or 'the launch'} imports no copy of {package}",
+            where=site.launch.interpreter,
+            remedy="name another start with --launch, or a copy with --copy PATH",
+            details=[f"there is one at {copy.root}, which it does not import" for copy in site.copies],
+        )
+    return site.winner
