@@ -13,6 +13,8 @@ from patchkit.images.model import Identity
 from patchkit.plan import Plan, Row
 from patchkit.site.model import Copy
 
+_NAMES = 2  # of what one reason is told for, before it says how many more
+
 
 def image_part(reference: object, identity: Identity) -> dict[str, Any]:
     """The ``image`` part of an answer."""
@@ -143,7 +145,8 @@ def print_levels(levels: Iterable[Mapping[str, Any]]) -> None:
     for level in levels:
         if level["state"] != "passed":
             for detail, names in _by_detail(level["files"]).items():
-                click.echo(clean(f"  {level['name']}: {', '.join(names)}: {detail}"))
+                more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+                click.echo(clean(f"  {level['name']}: {', '.join(names[:_NAMES])}{more}: {detail}"))
 
 
 def _by_detail(files: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -184,4 +187,5 @@ def _detail(file: Mapping[str, Any]) -> str:
 
 
 def _level_state(level: Mapping[str, Any]) -> str:
-    return f"{level['state']}: {level['cause']}" if level["cause"] else str(level["state"])
+    cause = level["cause"]
+    return f"{level['state']} ({cause})" if cause and cause != level["state"] else str(level["state"])
