@@ -38,7 +38,8 @@ fuzz: $(VENV)/developing ## The property tests, many more examples.
 	$(PYTHON) -m pytest -m hypothesis --hypothesis-profile=fuzz $(PYTEST_ARGS)
 
 bench: $(VENV)/developing ## All benchmarks, side by side, as ratios.
-	@for file in benchmarks/bench_*.py; do $(PYTHON) -m benchmarks.$$(basename $$file .py) || exit; done
+	@for file in benchmarks/*.py; do case $$file in */__init__.py|*/harness.py) continue;; esac; \
+		$(PYTHON) -m benchmarks.$$(basename $$file .py) || exit; done
 
 wheel: $(VENV)/installed ## Build the wheel into dist/.
 	$(PYTHON) -m pip wheel -q --no-deps -w dist .
