@@ -9,6 +9,7 @@ import click
 
 from patchkit import api
 from patchkit.catalog import header
+from patchkit.catalog.faults import near
 from patchkit.catalog.load import load_catalog
 from patchkit.catalog.model import Catalog, Manifest
 from patchkit.cli import options, render
@@ -84,7 +85,9 @@ def _manifest(catalog: Catalog, patch: str, name: str | None) -> Manifest:
     if found:
         names = " and ".join(each.name for each in found)
         raise BadInput("which-manifest", f"{names} list a patch {patch}", remedy="name one: --manifest NAME")
-    raise BadInput("unknown-patch", f"no manifest lists {patch}", where=str(catalog.root), remedy="patchkit list")
+    known = {entry.id for each in catalog.manifests for entry in each.patches}
+    said = f"no manifest lists {patch}{near(patch, known)}"
+    raise BadInput("unknown-patch", said, where=str(catalog.root), remedy="see what there is: patchkit list")
 
 
 def _images(manifest: str, patch: str) -> tuple[list[str], str]:

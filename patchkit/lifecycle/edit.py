@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 from patchkit import diff
+from patchkit.catalog.faults import near
 from patchkit.catalog.model import Form, PatchEntry, Relative
 from patchkit.catalog.targets import targets_of
 from patchkit.catalog.variants import choose, groups
@@ -44,7 +45,7 @@ def check_paths(paths: Sequence[str], release: Release) -> None:
             raise BadInput("bad-path", f"not {_RELATIVE.words}", where=path, remedy="name it from site-packages on")
         if release.read(path) is None:
             name = path.rpartition("/")[2]
-            near = (
+            alike = (
                 get_close_matches(path, known, n=3, cutoff=0.8)
                 or sorted(each for each in known if each.endswith(f"/{name}"))[:3]
             )
@@ -52,7 +53,9 @@ def check_paths(paths: Sequence[str], release: Release) -> None:
                 "no-such-file",
                 f"{release.label} has no such file",
                 where=path,
-                remedy=f"did you mean {' or '.join(near)}?" if near else "a new file is made in the work folder itself",
+                remedy=f"did you mean {' or '.join(alike)}?"
+                if alike
+                else "a new file is made in the work folder itself",
             )
 
 
@@ -96,9 +99,10 @@ def ground(release: Release, series: Series, patch: str, paths: Sequence[str], p
         else:
             stuck.update({file.path: f"{entry.id} is {file.state} there" for file in result.files})
     if patch:
+        known = [entry.id for entry in series.manifest.patches]
         raise BadInput(
             "unknown-patch",
-            f"manifest {series.manifest.name} has no patch {patch}",
+            f"manifest {series.manifest.name} has no patch {patch}{near(patch, known)}",
             where=str(series.manifest.path),
             remedy="see what there is: patchkit list",
         )

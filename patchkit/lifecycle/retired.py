@@ -9,6 +9,7 @@ from pathlib import Path
 
 from patchkit.catalog import edit, header
 from patchkit.catalog.check import RETIRED
+from patchkit.catalog.faults import near
 from patchkit.catalog.header import Header
 from patchkit.catalog.load import load_text
 from patchkit.catalog.model import Catalog, Manifest
@@ -86,7 +87,7 @@ def retire(catalog: Catalog, manifest: Manifest, patch: str, reason: str, upstre
     if not entries:
         raise BadInput(
             "unknown-patch",
-            f"manifest {manifest.name} has no patch {patch}",
+            f"manifest {manifest.name} has no patch {patch}{near(patch, [entry.id for entry in manifest.patches])}",
             where=str(manifest.path),
             remedy="see what there is: patchkit list",
         )
