@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from patchkit.errors import Unreachable
-from patchkit.images import TRANSPORTS, daemon_write, edit, parse_reference, rawjson, sandbox
+from patchkit.images import TRANSPORTS, daemon_write, parse_reference, rawjson, sandbox
 from patchkit.images.daemon_files import ArchiveFilesystem, OverlayFilesystem, overlay_folders
 from patchkit.images.daemon_store import Documents, documents
 from patchkit.images.engine import Engine, Json, engine, split_tag
@@ -140,19 +140,16 @@ class DaemonImage:
 
     def default_target(self) -> Reference:
         name, tag = split_tag(self.reference.name.partition("@")[0])
-        if tag:
-            return Reference(self.reference.transport, f"{name}:{tag}-patchkit")
-        if "@" in self.reference.name or edit.is_digest(self.reference.name) or self._is_id(name):
-            return Reference(self.reference.transport, f"patchkit-{self.id.removeprefix('sha256:')[:12]}")
-        return Reference(self.reference.transport, f"{name}:latest-patchkit")
+        digits = self.id.removeprefix("sha256:")
+        by_id = name == "sha256" or (len(name) >= 12 and digits.startswith(name))
+        if by_id or ("@" in self.reference.name and not tag):
+            return Reference(self.reference.transport, f"patchkit-{digits[:12]}")
+        return Reference(self.reference.transport, f"{name}:{tag or 'latest'}-patchkit")
 
     def named(self, tag: str) -> Reference:
         if tag.partition(":")[0] in TRANSPORTS:
             return parse_reference(tag)
         return parse_reference(f"{self.reference.transport}:{tag}")
-
-    def _is_id(self, name: str) -> bool:
-        return len(name) >= 12 and self.id.removeprefix("sha256:").startswith(name)
 
     def origin(self) -> Image:
         return daemon_write.origin(self)

@@ -299,7 +299,8 @@ def _config_differences(base: DaemonImage, made: DaemonImage, layer: Layer, conf
             yield "its config differs from the one that was sent"
         return
     before, after = base.inspected.get("Config") or {}, made.inspected.get("Config") or {}
-    for key in sorted({*before, *after} - {"Labels", "Entrypoint", "Image"}):
+    # A Dockerfile's CMD sets ArgsEscaped, which means something on Windows only (image-spec config.md).
+    for key in sorted({*before, *after} - {"Labels", "Entrypoint", "Image", "ArgsEscaped"}):
         old, new = before.get(key) or None, after.get(key) or None
         if key == "Env":
             new = [item for item in new or [] if item != _DEFAULT_PATH or item in (old or [])] or None
