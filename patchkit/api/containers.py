@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from patchkit.api.deliver import Applied, Delivery, Done, Step, asserts_of, silent
+from patchkit.api.deliver import Applied, Delivery, Done, Step, asserts_of, hold_to_lock, silent
 from patchkit.api.look import Options, launch_for, look, refuse_unless_deliverable
 from patchkit.api.prove import Verified, asserts_for, same_image
 from patchkit.catalog.load import load_catalog
@@ -55,6 +55,7 @@ def apply_to_container(
         _refuse_stopped(live)
         plan = look(live, options, catalog)
         refuse_unless_deliverable(plan)
+        hold_to_lock(plan, catalog, delivery)
         with output.locked(delivery.output):
             if plan.changed:
                 step(f"writing {len(plan.changed)} files")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -23,6 +24,7 @@ from patchkit.findings import Finding
 from patchkit.images import TRANSPORTS, derive_index, open_all, open_image, parse_reference
 from patchkit.images.model import Change, Derivation, Image, Mount, Reference
 from patchkit.images.platforms import host_platform
+from patchkit.lifecycle import lock
 from patchkit.plan import Plan
 from patchkit.proof.model import Proof
 from patchkit.proof.prove import prove
@@ -34,9 +36,12 @@ Step = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How to deliver. ``tag`` names the derived image, ``output`` is the folder for overlay, receipt and mounted files,
-    ``services`` the compose services of the overlay (empty: the manifest's). ``guard`` puts the boot guard in front of
-    the server. ``devices`` and ``gpus`` pass hardware through to the proof."""
+    """How to deliver.
+
+    ``tag`` names the derived image, ``output`` is the folder for overlay, receipt and mounted files, ``services`` the
+    compose services of the overlay (empty: the manifest's). ``guard`` puts the boot guard in front of the server;
+    ``locked`` refuses what the catalog's lock does not hold. ``devices`` and ``gpus`` pass hardware through to the proof.
+    """
 
     mode: Mode = "image"
     tag: str | None = None
@@ -45,6 +50,7 @@ class Delivery:
     force: bool = False
     in_place: bool = False
     guard: bool = False
+    locked: bool = False
     devices: tuple[str, ...] = ()
     gpus: str | None = None
 
@@ -96,6 +102,7 @@ def apply(
             refuse_remote(origin)
             plan = look(origin, options, catalog)
             refuse_unless_deliverable(plan)
+            hold_to_lock(plan, catalog, delivery)
             with output.locked(delivery.output):
                 return _apply_by_mounts(origin, plan, options, delivery, step)
     with ExitStack() as stack:
@@ -103,8 +110,17 @@ def apply(
         for image in images:
             stack.enter_context(image)
         looked, findings = _look_at_all(images, options, catalog)
+        for one in looked:
+            if one.plan:
+                hold_to_lock(one.plan, catalog, delivery)
         with output.locked(delivery.output):
             return _apply_by_images(looked, findings, options, delivery, step)
+
+
+def hold_to_lock(plan: Plan, catalog: Catalog, delivery: Delivery) -> None:
+    """Raise ``not-locked`` or ``lock-differs`` where the delivery must be one that the lock holds and is not."""
+    if lock.wanted(catalog.root, delivery.locked, os.environ):
+        lock.require(lock.load(catalog.root), plan)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from patchkit.proof.verdict import verdict
 @click.option(
     "--guard", is_flag=True, help="Put the boot guard in front of the server: it starts only what was proven."
 )
+@click.option("--locked", is_flag=True, help="Refuse what the catalog's lock does not hold (CI=true does so unasked).")
 @click.option("--dry-run", is_flag=True, help="Stop at the plan; write nothing.")
 @options.looking
 @requirement
@@ -48,6 +49,7 @@ def command(
     force: bool,
     in_place: bool,
     guard: bool,
+    locked: bool,
     dry_run: bool,
     options: api.Options,
     require: tuple[str, ...],
@@ -78,7 +80,7 @@ def command(
             show.print_findings(parts["findings"])
         api.refuse_unless_deliverable(plan)
         return 0
-    delivery = api.Delivery(mode, tag, output, services, force, in_place, guard, devices, gpus)
+    delivery = api.Delivery(mode, tag, output, services, force, in_place, guard, locked, devices, gpus)
     if container is not None:
         done = api.apply_to_container(container, options, delivery, restart=restart, step=_told(as_json))
     else:
