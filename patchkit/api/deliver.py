@@ -40,7 +40,7 @@ class Delivery:
 
     ``tag`` names the derived image, ``output`` is the folder for overlay, receipt and mounted files, ``services`` the
     compose services of the overlay (empty: the manifest's). ``guard`` puts the boot guard in front of the server;
-    ``locked`` refuses what the catalog's lock does not hold. ``devices`` and ``gpus`` pass hardware through to the proof.
+    ``locked`` refuses what the catalog's lock does not hold. ``devices`` and ``gpus`` pass hardware to the proof.
     """
 
     mode: Mode = "image"
