@@ -171,6 +171,9 @@ class DockerArchive:
         self._made[sha256(raw)] = raw
         return Root(raw, edit.DOCKER_MANIFEST)
 
+    def repo_digests(self, root: Root) -> tuple[str, ...]:
+        return ()
+
     def manifest(self, descriptor: Object) -> bytes:
         return self._made[descriptor["digest"]]
 

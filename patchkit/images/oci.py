@@ -79,6 +79,9 @@ class LayoutReader:
         found = named_entry(entries, reference)
         return self.root_of(found) if found is not None else None
 
+    def repo_digests(self, root: Root) -> tuple[str, ...]:
+        return ()
+
     def manifest(self, descriptor: Object) -> bytes:
         return self.read(descriptor["digest"])
 

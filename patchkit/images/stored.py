@@ -53,6 +53,9 @@ class Store(Protocol):
             patchkit.errors.Unreachable: the place cannot be read.
         """
 
+    def repo_digests(self, root: Root) -> tuple[str, ...]:
+        """See ``Identity.repo_digests``."""
+
     def manifest(self, descriptor: Object) -> bytes:
         """The raw manifest that the descriptor names."""
 
@@ -118,6 +121,7 @@ class StoredImage:
             platform=edit.platform(self._value),
             manifest=sha256(manifest) if store.has_manifests else None,
             index=root.digest if root.media_type in edit.INDEXES else None,
+            repo_digests=store.repo_digests(root),
         )
         self._files = LayeredFilesystem([store.layer(one) for one in layers], diff_ids)
 
