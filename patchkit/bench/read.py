@@ -70,7 +70,10 @@ def _documents(path: Path, text: str) -> list[Any]:
     except ValueError:
         pass
     try:
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+        lines = [json.loads(line) for line in text.split("\n") if line.strip()]
+        if not lines:
+            raise ValueError("it is empty")
+        return lines
     except (ValueError, RecursionError) as error:
         raise BadInput(
             "not-json", f"neither JSON nor JSON lines: {error}", where=str(path), remedy="name a report"

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from patchkit.bench.model import Run, Scenario
+from patchkit.bench import model
+from patchkit.bench.model import Scenario
 from patchkit.bench.read import serve_run
 from patchkit.errors import Refused, Unreachable
 from patchkit.images.engine import engine
+from patchkit.images.model import Run
+from patchkit.images.sandbox import converse
 
 NAME = "vllm bench serve"
+_LONGEST = 3 * 3600.0  # seconds for one repetition
 
 
 class Place(Protocol):
@@ -70,22 +74,20 @@ class InContainer:
             patchkit.errors.Unreachable: ``bench-timeout``, or the engine is out of reach.
         """
         api = engine()
-        spec = {"AttachStdout": True, "AttachStderr": True, "Tty": True, "Cmd": command}
-        started, streams = api.exec(self.name, spec)
-        streams.settimeout(3600)
-        parts = []
-        try:
-            while data := streams.recv(1 << 16):
-                parts.append(data)
-        except TimeoutError:
+        started, streams = api.exec(
+            self.name, {"AttachStdin": False, "AttachStdout": True, "AttachStderr": True, "Cmd": command}
+        )
+        output, said, ended = converse(streams, Run(tuple(command), timeout=_LONGEST), streams.close)
+        if ended == "timeout":
             raise Unreachable(
-                "bench-timeout", "no output for an hour", where=self.name, remedy=f"docker logs {self.name}"
-            ) from None
-        finally:
-            streams.close()
+                "bench-timeout",
+                f"it did not end within {_LONGEST:.0f} s",
+                where=self.name,
+                remedy="fewer --requests, or a smaller --scenario",
+            )
         if api.get(f"/exec/{started}/json").get("ExitCode") != 0:
-            raise _failed(before + b"".join(parts), self.name)
-        return b"".join(parts)
+            raise _failed(before + output + said, self.name)
+        return output
 
 
 def command_of(
@@ -118,21 +120,21 @@ def command_of(
 def run(
     place: Place,
     url: str,
-    model: str,
+    served: str,
     tokenizer: str,
     scenario: Scenario,
     *,
     concurrency: int,
     requests: int,
     repetition: int,
-) -> Run:
+) -> model.Run:
     """One repetition.
 
     Raises:
         patchkit.errors.Refused: ``bench-failed``.
     """
     command = command_of(
-        url, model, tokenizer, scenario, concurrency=concurrency, requests=requests, repetition=repetition
+        url, served, tokenizer, scenario, concurrency=concurrency, requests=requests, repetition=repetition
     )
     return serve_run(place.result_of(command), scenario.name, repetition)
 

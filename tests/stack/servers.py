@@ -152,11 +152,12 @@ def slowed(url: str, *, first: float = 0.0, each: float = 0.0) -> Iterator[str]:
                 sender.start()
                 begun = False
                 while data := upstream.recv(1 << 16):
-                    events = data.count(b"\ndata: ") + data.startswith(b"data: ")
-                    time.sleep(each * events if begun else first)
-                    begun = begun or events > 0
-                    with contextlib.suppress(OSError):
-                        self.request.sendall(data)
+                    for part in re.split(rb"(?=data: )", data):
+                        if part.startswith(b"data: "):
+                            time.sleep(each if begun else first)
+                            begun = True
+                        with contextlib.suppress(OSError):
+                            self.request.sendall(part)
 
         def _send(self, upstream: socket.socket) -> None:
             with contextlib.suppress(OSError):
