@@ -2,7 +2,7 @@
 
 Only the hunks are shown to it, below names of our own making: what it makes of prose, of names and of git's headers is
 known to go wrong in silence (it splits names at `` b/``, loses modes in CRLF patches, takes prose for sections), and is
-not needed. It counts lines without keeping them, so that a large patch costs little time and no memory.
+not needed. It counts lines without keeping them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from unidiff.errors import UnidiffParseError
 from unidiff.patch import PatchSet
 
 from patchkit.diff.model import FilePatch
+
+#: Beyond that the second opinion would cost more than reading, placing and applying the patch together; no patch of one
+#: fix comes near it. The scan stands alone then, and has the same tests.
+_MOST_LINES = 10_000
 
 
 def disagreement(
@@ -25,7 +29,7 @@ def disagreement(
         bodies: the line ranges that hold each section's hunks, for the sections that have any.
         files: our reading of all sections.
     """
-    if not bodies:
+    if sum(end - start for start, end in bodies) > _MOST_LINES:
         return None
     try:
         theirs = PatchSet(_shown(lines, bodies), metadata_only=True)
@@ -51,4 +55,4 @@ def _shown(lines: Sequence[bytes], bodies: Sequence[tuple[int, int]]) -> Iterato
         yield f"--- {number}\n"
         yield f"+++ {number}\n"
         for at in range(start, end):
-            yield lines[at].decode("latin-1") + "\n"
+            yield lines[at].decode("latin-1")

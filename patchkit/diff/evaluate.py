@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from patchkit.diff.filepatch import Pins, created, deleted, modified
 from patchkit.diff.locate import Rules
 from patchkit.diff.model import FilePatch, FileResult, Patch, PatchResult, SeriesResult, State
+from patchkit.diff.names import choose_target
 from patchkit.diff.reverse import is_reversible, reverse
 
 Reader = Callable[[str], bytes | None]
@@ -169,7 +170,7 @@ class _Job:
 
     def section(self, section: FilePatch, tree: _Tree) -> FileResult:
         old, new = section.names(self.strip)
-        path = section.target(self.strip)
+        path = choose_target(old, new)
         pins = Pins(self.pre.get(path, ""), self.post.get(path, ""))
         if section.kind == "create":
             return self.create(section, path, tree, pins)
@@ -322,7 +323,7 @@ def _as_applied(result: PatchResult) -> PatchResult:
     files = tuple(
         replace(
             file, state="applied", before=file.after, done=file.total, why=why,
-            hunks=tuple(replace(hunk, state="applied", why=why) for hunk in file.hunks),
+            hunks=tuple(hunk._replace(state="applied", why=why) for hunk in file.hunks),
         )
         for file in result.files
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -15,6 +16,8 @@ Known = Literal["pre-image", "post-image", "blob-id", ""]
 
 #: Shorter blob ids prove nothing: seven digits are the least that git ever writes for itself.
 _LEAST_BLOB = 7
+#: Words that stand beside one another everywhere prove nothing.
+_SAYS_SOMETHING = re.compile(rb"^(?!(?:else|try|finally|pass|return|return None|continue|break):?$).*[A-Za-z_]{3}")
 #: How far beyond a hunk's own context a doubled line is looked for.
 _BESIDE = 5
 
@@ -115,7 +118,7 @@ def _same_line_ends(section: FilePatch, before: bytes) -> tuple[tuple[Hunk, ...]
 
 def without_cr(hunk: Hunk) -> Hunk:
     """The hunk of a patch whose line ends were turned into CRLF on the way, turned back."""
-    return replace(hunk, old=tuple(drop_cr(hunk.old)), new=tuple(drop_cr(hunk.new)))
+    return hunk._replace(old=tuple(drop_cr(hunk.old)), new=tuple(drop_cr(hunk.new)))
 
 
 # All hunks of one file
@@ -123,13 +126,13 @@ def without_cr(hunk: Hunk) -> Hunk:
 
 def _locate_all(hunks: Sequence[Hunk], hay: Haystack, rules: Rules) -> tuple[list[Placed], list[HunkResult]]:
     """Every hunk's place, in the order of the file: a hunk that was moved moves the next one's guess."""
-    order = sorted(range(len(hunks)), key=lambda i: hunks[i].index)
+    order = sorted(range(len(hunks)), key=lambda i: hunks[i].place)
     placed: list[Placed] = []
     growths: list[int] = []
     drift = grown = floor = 0
     for i in order:
         hunk = hunks[i]
-        stated = hunk.index + grown
+        stated = hunk.place + grown
         found = locate(hunk, hay, stated + drift, floor, stated, rules)
         growths.append(grown)
         placed.append(found)
@@ -140,7 +143,8 @@ def _locate_all(hunks: Sequence[Hunk], hay: Haystack, rules: Rules) -> tuple[lis
         floor = max(floor, found.at + len(side) - hunk.suffix)
         if found.state == "applied":
             grown += len(hunk.new) - len(hunk.old)
-    placed = _doubt(placed, growths, hay)
+    if any(hunk.others for hunk in placed):
+        placed = _doubt(placed, growths, hay)
     results = [hunk.result(order[i] + 1, growths[i]) for i, hunk in enumerate(placed)]
     return placed, sorted(results, key=lambda result: result.number)
 
@@ -154,14 +158,13 @@ def _doubt(placed: list[Placed], growths: list[int], hay: Haystack) -> list[Plac
         hunk = placed[i]
         if hunk.at is None or not hunk.hunk.old or hunk.state not in ("applies", "offset"):
             continue
-        drift = hunk.at - hunk.hunk.index - growths[i]
+        drift = hunk.at - hunk.hunk.place - growths[i]
         if not hunk.others:
             sure = drift
             continue
-        other = hunk.hunk.index + growths[i] + (drift if sure is None else sure)
+        other = hunk.hunk.place + growths[i] + (drift if sure is None else sure)
         if sure is not None and sure != drift and hay.at(other, hunk.hunk.old):
-            checked[i] = replace(
-                hunk,
+            checked[i] = hunk._replace(
                 state="ambiguous",
                 take=False,
                 why=f"fits at line {hunk.at + 1}, and at line {other + 1} to which the next hunk's offset points",
@@ -197,11 +200,15 @@ def _put_in(placed: Sequence[Placed], hay: Haystack) -> list[bytes] | None:
             continue
         assert one.at is not None
         hunk = one.hunk
-        made += hay.lines[copied : one.at + hunk.prefix]
-        made += hunk.new[hunk.prefix : len(hunk.new) - hunk.suffix]
+        for piece in (hay.lines[copied : one.at + hunk.prefix], hunk.new[hunk.prefix : len(hunk.new) - hunk.suffix]):
+            if piece and made and not made[-1].endswith(b"\n"):
+                return None
+            made += piece
         copied = one.at + len(hunk.old) - hunk.suffix
-    made += hay.lines[copied:]
-    return made if all(line.endswith(b"\n") for line in made[:-1]) else None
+    rest = hay.lines[copied:]
+    if rest and made and not made[-1].endswith(b"\n"):
+        return None
+    return made + rest
 
 
 # Things worth telling
@@ -229,23 +236,15 @@ def _doubled(placed: Sequence[Placed], hay: Haystack) -> tuple[str, ...]:
         if one.state == "applied" or one.at is None:
             continue
         hunk = one.hunk
-        start, end = one.at + one.drop[0], one.at + len(hunk.old) - one.drop[1]
-        added = {line.strip() for line in hunk.new[hunk.prefix : len(hunk.new) - hunk.suffix] if _says_something(line)}
-        added -= {line.strip() for line in hunk.old}
-        for at in (*range(max(0, start - _BESIDE), start), *range(end, min(len(hay), end + _BESIDE))):
-            line = hay.lines[at]
-            if line.strip() in added:
-                shown = line.strip().decode("utf-8", "replace")
-                notes.append(f"the added line {shown!r} stands at line {at + 1} already, right beside the hunk")
+        for line in hunk.new[hunk.prefix : len(hunk.new) - hunk.suffix]:
+            if not hay.counts[line] or line in hunk.old or not _SAYS_SOMETHING.search(line.strip()):
+                continue
+            start, end = one.at + one.drop[0], one.at + len(hunk.old) - one.drop[1]
+            for at in (*range(max(0, start - _BESIDE), start), *range(end, min(len(hay), end + _BESIDE))):
+                if hay.lines[at] == line:
+                    shown = line.decode("utf-8", "replace").strip()
+                    notes.append(f"the added line {shown!r} stands at line {at + 1} already, beside the hunk")
     return tuple(notes)
-
-
-def _says_something(line: bytes) -> bool:
-    bare = line.strip()
-    return sum(byte in b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_" for byte in bare) >= 4 and (
-        bare.rstrip(b":")
-        not in (b"else", b"try", b"finally", b"pass", b"return", b"continue", b"break", b"return None")
-    )
 
 
 # Files that come and go

@@ -18,10 +18,14 @@ MAX_PLACES = 20
 MAX_WORK = 5_000_000
 #: A line that stands more often than this in a file tells nothing about where a hunk belongs.
 _COMMON = 64
+#: An index of all lines pays from about so many searches on.
+_FEW_SEARCHES = 8
 
 
 def split_lines(data: bytes) -> list[bytes]:
     """The lines with their line feeds; the last may lack one."""
+    if b"\r" not in data:
+        return data.splitlines(keepends=True)  # bytes have no other line ends than these two; this is the fast way
     lines = data.split(b"\n")
     last = lines.pop()
     found = [line + b"\n" for line in lines]
@@ -51,16 +55,18 @@ class Haystack:
     def __init__(self, lines: Sequence[bytes]) -> None:
         self.lines = list(lines)
         self._index: dict[bytes, list[int]] | None = None
+        self._counts: Counter[bytes] | None = None
+        self._searches = 0
         self._work = 0
 
     def __len__(self) -> int:
         return len(self.lines)
 
-    def at(self, place: int, run: Sequence[bytes]) -> bool:
+    def at(self, place: int, run: tuple[bytes, ...]) -> bool:
         """Whether ``run`` stands at ``place`` (0-based)."""
-        return place >= 0 and self.lines[place : place + len(run)] == list(run)
+        return place >= 0 and tuple(self.lines[place : place + len(run)]) == run
 
-    def places(self, run: Sequence[bytes], guess: int, floor: int = 0) -> list[int]:
+    def places(self, run: tuple[bytes, ...], guess: int, floor: int = 0) -> list[int]:
         """Where ``run`` stands at or after ``floor``: at most ``MAX_PLACES`` places, the nearest to ``guess`` first,
         of two equally near ones the later first.
 
@@ -69,15 +75,13 @@ class Haystack:
         """
         if not run:
             return []
-        index = self.index
-        rarest: list[int] = []
-        inside = -1
-        for at, line in enumerate(run):
-            standing = index.get(line)
-            if standing is None:
-                return []
-            if inside < 0 or len(standing) < len(rarest):
-                rarest, inside = standing, at
+        if guess >= floor and self.at(guess, run) and self.has_single(run):
+            return [guess]
+        counts = self.counts
+        inside = min(range(len(run)), key=lambda at: counts[run[at]])
+        if not counts[run[inside]]:
+            return []
+        rarest = self.standing(run[inside])
         found: list[int] = []
         first, last = run[0], run[-1]
         lines, length = self.lines, len(run)
@@ -103,14 +107,19 @@ class Haystack:
         self.spend(0)
         return found
 
+    def has_single(self, run: tuple[bytes, ...]) -> bool:
+        """Whether any line of ``run`` stands but once in the file, so that the run can stand at one place only."""
+        counts = self.counts
+        return any(counts[line] == 1 for line in run)
+
     def most_like(self, run: Sequence[bytes], guess: int) -> tuple[int, int] | None:
         """The place where most lines of ``run`` stand, and how many; the nearest to ``guess`` among equals. None
         where not one line that tells anything stands in the file."""
         votes: Counter[int] = Counter()
         for at, line in enumerate(run):
-            standing = self.index.get(line, ())
-            if is_blank(line) or len(standing) > _COMMON:
+            if is_blank(line) or not 0 < self.counts[line] <= _COMMON:
                 continue
+            standing = self.standing(line)
             self.spend(len(standing))
             for place in standing:
                 votes[place - at] += 1
@@ -131,10 +140,22 @@ class Haystack:
             )
 
     @property
-    def index(self) -> dict[bytes, list[int]]:
-        """Line -> where it stands, in order."""
+    def counts(self) -> Counter[bytes]:
+        """Line -> how often it stands in the file."""
+        if self._counts is None:
+            self._counts = Counter(self.lines)
+        return self._counts
+
+    def standing(self, line: bytes) -> Sequence[int]:
+        """Where ``line`` stands, in order."""
+        if self._index is None and self._searches < _FEW_SEARCHES:
+            self._searches += 1
+            found = [self.lines.index(line)] if self.counts[line] else []
+            while len(found) < self.counts[line]:
+                found.append(self.lines.index(line, found[-1] + 1))
+            return found
         if self._index is None:
             self._index = {}
-            for at, line in enumerate(self.lines):
-                self._index.setdefault(line, []).append(at)
-        return self._index
+            for at, each in enumerate(self.lines):
+                self._index.setdefault(each, []).append(at)
+        return self._index.get(line, ())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from patchkit.diff.lines import Haystack, is_blank
 from patchkit.diff.model import Hunk, HunkResult, HunkState, Nearest
@@ -29,8 +30,7 @@ class Rules:
     alone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """A hunk and its place: ``at`` is 0-based, ``drop`` the context lines dropped at the front and the end, ``take``
     whether the hunk may be put in there."""
 
@@ -46,14 +46,16 @@ class Placed:
 
     def result(self, number: int, grown: int) -> HunkResult:
         """The public form. ``grown`` is by how much applied hunks before this one had lengthened the file."""
-        fits = sorted({place + 1 for place in (*self.others, *([] if self.at is None else [self.at]))})
+        fits: list[int] = []
+        if self.others:
+            fits = sorted({place + 1 for place in (*self.others, *([] if self.at is None else [self.at]))})
         return HunkResult(
             number,
             self.state,
             self.hunk.old_start,
             None if self.at is None else self.at + 1,
             self.why,
-            0 if self.at is None else self.at - self.hunk.index - grown,
+            0 if self.at is None else self.at - self.hunk.place - grown,
             tuple(fits) if len(fits) > 1 else (),
             self.fuzz,
             self.nearest,
@@ -74,18 +76,18 @@ def locate(hunk: Hunk, hay: Haystack, guess: int, floor: int, stated: int, rules
     """
     if not hunk.old:
         return _without_context(hunk, hay, guess, floor, stated, rules)
+    if rules.trusted and guess >= floor and hay.at(guess, hunk.old):
+        return _fits(hunk, guess, (), stated)
     old = _old_places(hunk, hay, guess, floor)
     if old and old[0] == guess:
         if hunk.new and _new_at(hunk, hay, guess):
-            if rules.trusted:
-                return _fits(hunk, guess, tuple(old[1:]), stated)
             return Placed(
                 hunk, "ambiguous", guess,
                 f"line {guess + 1} fits before and after this hunk alike, so its text cannot tell whether it is "
                 "there already; a blob id or a pinned hash can",
             )  # fmt: skip
         others = tuple(old[1:])
-        if not rules.trusted and (end := _ends_elsewhere(hunk, hay, guess, others)) is not None:
+        if (end := _ends_elsewhere(hunk, hay, guess, others)) is not None:
             return Placed(
                 hunk, "ambiguous", guess,
                 f"fits at line {guess + 1}, and at line {end + 1} at the file's end, as its short context says",

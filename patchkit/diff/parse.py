@@ -8,9 +8,11 @@ What it found is then handed to unidiff, and the two must agree (``crosscheck``)
 from __future__ import annotations
 
 import re
+from itertools import compress
 from typing import NoReturn
 
 from patchkit.diff.crosscheck import disagreement
+from patchkit.diff.lines import split_lines
 from patchkit.diff.model import FileKind, FilePatch, Hunk, Patch
 from patchkit.diff.names import NULL, text, unquote
 from patchkit.errors import BadInput
@@ -22,7 +24,7 @@ MAX_NAME_LINE = 4 * 4096 * 2
 #: More blanks than that in a ``diff --git`` line are made to keep us busy.
 _MAX_BLANKS = 200
 
-_HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(.*)", re.DOTALL)
+_HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@([^\n]*)")
 _COMBINED = re.compile(rb"@@@+ -\d")
 _NORMAL = re.compile(rb"\d+(?:,\d+)?[acd]\d+(?:,\d+)?\r?")
 _INDEX = re.compile(rb"index ([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?")
@@ -37,6 +39,12 @@ _EXTENDED = (
     b"old mode ", b"new mode ", b"deleted file mode ", b"new file mode ", b"copy from ", b"copy to ",
     b"rename from ", b"rename to ", b"similarity index ", b"dissimilarity index ", b"index ",
 )  # fmt: skip
+
+#: What the lines start with that may begin a section, or that are no prose.
+_STARTS = b"d-@*GB"
+_LF, _BLANK, _PLUS, _MINUS, _BACKSLASH = b"\n +-\\"
+_ON_OLD_SIDE = bytes(sign in b" -\n\r" for sign in range(256))
+_ON_NEW_SIDE = bytes(sign in b" +\n\r" for sign in range(256))
 
 _EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 _UNSUPPORTED_MODES = {"120000": "a symbolic link", "160000": "a submodule"}
@@ -60,9 +68,11 @@ class _Reader:
         self.name = name
         if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
             self.unsupported(0, "the patch is UTF-16 text")
-        self.lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-        if not self.lines[-1]:
-            self.lines.pop()
+        self.lines = split_lines(data.removeprefix(b"\xef\xbb\xbf"))
+        if self.lines and not self.lines[-1].endswith(b"\n"):
+            self.lines[-1] += b"\n"  # cut off in its last line: mended where the counts are complete all the same
+        #: The first byte of each line; a line has at least its line feed.
+        self.signs = b"".join([line[:1] for line in self.lines])
         self.files: list[FilePatch] = []
         self.bodies: list[tuple[int, int]] = []  # line ranges of each section's hunks, for the cross-check
 
@@ -72,7 +82,7 @@ class _Reader:
         raise BadInput(
             "malformed-patch",
             what,
-            where=f"{self.name}:{min(at, len(self.lines) - 1) + 1}",
+            where=f"{self.name}:{max(0, min(at, len(self.lines) - 1)) + 1}",
             remedy="make the patch anew from the two versions (diff -u, git diff), or mend that line",
         )
 
@@ -85,8 +95,8 @@ class _Reader:
         )
 
     def line(self, at: int) -> bytes:
-        """The line, or nothing past the end."""
-        return self.lines[at] if at < len(self.lines) else b""
+        """The line without its line feed, or nothing past the end."""
+        return self.lines[at][:-1] if at < len(self.lines) else b""
 
     # The whole patch
 
@@ -95,7 +105,7 @@ class _Reader:
         first = None
         count = len(self.lines)
         while at < count:
-            after = self.section(at) if self.lines[at][:1] in _STARTS else None
+            after = self.section(at) if self.signs[at] in _STARTS else None
             if after is None:
                 at += 1
                 continue
@@ -103,17 +113,17 @@ class _Reader:
             at = after
         if first is None:
             self.no_section()
-        header = b"\n".join(self.lines[:first])
+        header = b"".join(self.lines[:first])
         found = disagreement(self.lines, self.bodies, self.files)
         if found is not None:
             self.malformed(*found)
-        return Patch(self.name, (header + b"\n" if header else b"").decode("utf-8", "replace"), tuple(self.files))
+        return Patch(self.name, header.decode("utf-8", "replace"), tuple(self.files))
 
     def no_section(self) -> NoReturn:
         if not any(line.strip() for line in self.lines):
-            self.lines = [b""]
             self.malformed(0, "the patch is empty")
-        for at, line in enumerate(self.lines):
+        for at in range(len(self.lines)):
+            line = self.line(at)
             if _NORMAL.fullmatch(line) and self.line(at + 1)[:2] in (b"< ", b"> "):
                 self.unsupported(at, "this is a normal diff")
             if line[:1] in b" \t" and line.lstrip().startswith(b"--- ") and self.line(at + 1).lstrip()[:4] == b"+++ ":
@@ -122,7 +132,7 @@ class _Reader:
 
     def section(self, at: int) -> int | None:
         """Read what starts at line ``at``; the line after it, or None where it is prose."""
-        line = self.lines[at]
+        line = self.line(at)
         following = self.line(at + 1)
         if line.startswith(b"diff --git "):
             return self.git_section(at)
@@ -144,12 +154,12 @@ class _Reader:
 
     def stray_hunk(self, at: int) -> None:
         """A hunk header where none belongs is prose only when nothing after it looks like a hunk's body."""
-        line = self.lines[at]
+        line = self.line(at)
         if _COMBINED.match(line):
             self.unsupported(at, "this is a merge commit's combined diff")
         if not line.startswith(b"@@ -"):
             return
-        if at + 1 >= len(self.lines) or self.lines[at + 1][:1] in (b"", b"\r", b" ", b"+", b"-", b"\\"):
+        if at + 1 >= len(self.lines) or self.signs[at + 1] in b"\n\r +-\\":
             self.malformed(at, "a hunk that belongs to no file: it must follow '---' and '+++' lines or another hunk")
 
     # Plain sections
@@ -178,7 +188,7 @@ class _Reader:
 
     def name_field(self, at: int, crlf: bool) -> tuple[str, bytes]:
         """The name and the time stamp of a ``---`` or ``+++`` line."""
-        raw = self.lines[at][4:]
+        raw = self.line(at)[4:]
         if len(raw) > MAX_NAME_LINE:
             self.malformed(at, "a file name of more than 32 KiB")
         if crlf:
@@ -199,10 +209,10 @@ class _Reader:
         if len(self.lines[start]) > MAX_NAME_LINE:
             self.malformed(start, "a file name of more than 32 KiB")
         at = start + 1
-        crlf = self.lines[start].endswith(b"\r")
+        crlf = self.line(start).endswith(b"\r")
         extended: dict[bytes, bytes] = {}
         while self.line(at).startswith(_EXTENDED):
-            line = self.lines[at]
+            line = self.line(at)
             crlf = crlf and line.endswith(b"\r")
             key = next(key for key in _EXTENDED if line.startswith(key))
             if key in extended:
@@ -212,11 +222,11 @@ class _Reader:
         if self.line(at).startswith(b"GIT binary patch") or _binary_notice(self.line(at), strict=False):
             self.unsupported(at, "the patch changes a binary file")
         named = self.line(at).startswith(b"--- ") and self.line(at + 1).startswith(b"+++ ")
-        rest = self.lines[start][len(b"diff --git ") :]
+        rest = self.line(start)[len(b"diff --git ") :]
         if not named and not extended:
             if not _is_same_twice(rest.removesuffix(b"\r")):
                 return None
-            if at >= len(self.lines) or not self.lines[at].strip() or self.lines[at][:1] in _STARTS:
+            if not self.line(at).strip() or self.signs[at] in _STARTS:
                 self.malformed(start, "a file section that says nothing: the patch is cut off or damaged here")
             return None
         if named:
@@ -339,93 +349,80 @@ class _Reader:
     def hunks(self, at: int, crlf: bool) -> tuple[tuple[Hunk, ...], int]:
         """The hunks from line ``at`` on, and the line after the last."""
         found = []
-        while self.line(at).startswith(b"@@"):
+        while at < len(self.lines) and self.lines[at].startswith(b"@@"):
             hunk, at = self.hunk(at, crlf)
             found.append(hunk)
         self.nothing_left_over(at)
         return tuple(found), at
 
     def hunk(self, start: int, crlf: bool) -> tuple[Hunk, int]:
-        header = _HUNK.fullmatch(self.lines[start])
+        header = _HUNK.match(self.lines[start])
         if not header:
             self.malformed(start, "a hunk header that cannot be read: '@@ -LINE,COUNT +LINE,COUNT @@' is the form")
         old_start, old_count, new_start, new_count, heading = header.groups()
-        olds = 1 if old_count is None else int(old_count)
-        news = 1 if new_count is None else int(new_count)
-        old: list[bytes] = []
-        new: list[bytes] = []
-        lines = self.lines
-        at = start + 1
-        prefix = -1
-        tail = 0  # context lines since the last change
-        marked = False
-        sign = b""
-        try:
-            while olds > 0 or news > 0:
-                line = lines[at]
-                at += 1
-                sign = line[:1]
-                if sign == b" ":
-                    content = line[1:] + b"\n"
-                    old.append(content)
-                    new.append(content)
-                    olds -= 1
-                    news -= 1
-                    tail += 1
-                elif sign == b"+":
-                    if prefix < 0:
-                        prefix = tail
-                    new.append(line[1:] + b"\n")
-                    news -= 1
-                    tail = 0
-                elif sign == b"-":
-                    if prefix < 0:
-                        prefix = tail
-                    old.append(line[1:] + b"\n")
-                    olds -= 1
-                    tail = 0
-                elif not line or line == b"\r":  # editors strip the blank of an empty context line
-                    old.append(line + b"\n")
-                    new.append(line + b"\n")
-                    olds -= 1
-                    news -= 1
-                    tail += 1
-                    sign = b" "
-                elif sign == b"\\":
-                    self.mark(at - 1, lines[at - 2], old, new, crlf)
-                    marked = True
-                else:
-                    self.malformed(at - 1, _foreign(line, start))
-        except IndexError:
-            self.malformed(len(lines), f"the patch ends inside the hunk of line {start + 1}: it is cut off")
-        if olds < 0 or news < 0:
-            self.malformed(start, "the hunk has other lines than its header counts")
-        if at < len(lines) and lines[at][:1] == b"\\":
-            self.mark(at, lines[at - 1], old, new, crlf)
-            marked = True
-            at += 1
-        if sign == b"-" and old[-1].rstrip(b"\r\n") == b"- " and _VERSION.fullmatch(self.line(at)):
-            self.malformed(at - 1, "the hunk takes the mail's signature for a removed line: its counts are wrong")
-        if marked and not all(line.endswith(b"\n") for side in (old, new) for line in side[:-1]):
-            marker = next(i for i in range(start, at) if lines[i][:1] == b"\\")
-            self.malformed(marker, "a marker for a missing newline stands before the last line of the file")
-        if prefix < 0:
+        at, marks = self.body(start, int(old_count or b"1"), int(new_count or b"1"))
+        signs = self.signs[start + 1 : at]
+        lines = self.lines[start + 1 : at]
+        if b"\n" in signs or b"\r" in signs:  # editors strip the blank of an empty context line
+            lines = [b" " + line if line[:1] in b"\n\r" else line for line in lines]
+        for mark in marks:
+            self.unmark(start, mark, lines, crlf)
+        contents = [line[1:] for line in lines]
+        old = tuple(compress(contents, signs.translate(_ON_OLD_SIDE)))
+        new = tuple(compress(contents, signs.translate(_ON_NEW_SIDE)))
+        if marks:
+            if not all(line.endswith(b"\n") for side in (old, new) for line in side[:-1]):
+                self.malformed(marks[0], "a marker for a missing newline stands before the last line of the file")
+            signs = signs.replace(b"\\", b"")
+        prefix = len(signs) - len(signs.lstrip(b" \n\r"))
+        suffix = len(signs) - len(signs.rstrip(b" \n\r"))
+        if prefix == len(signs):
             self.malformed(start, "a hunk that changes nothing")
+        if signs[-1:] == b"-" and old[-1].rstrip(b"\r\n") == b"- " and _VERSION.fullmatch(self.line(at)):
+            self.malformed(at - 1, "the hunk takes the mail's signature for a removed line: its counts are wrong")
         if (old and old_start == b"0") or (new and new_start == b"0"):
             self.malformed(start, "a hunk that starts at line 0 and has lines there")
-        return Hunk(
-            int(old_start), int(new_start), tuple(old), tuple(new), prefix, tail, start + 1, heading.strip()
-        ), at
+        return Hunk(int(old_start), int(new_start), old, new, prefix, suffix, start + 1, heading.strip()), at
 
-    def mark(self, at: int, before: bytes, old: list[bytes], new: list[bytes], crlf: bool) -> None:
+    def body(self, start: int, olds: int, news: int) -> tuple[int, list[int]]:
+        """The line after the hunk that starts at ``start`` and counts so many lines, and where its markers are."""
+        signs = self.signs
+        marks = []
+        at = start + 1
+        try:
+            while olds > 0 or news > 0:
+                sign = signs[at]
+                at += 1
+                if sign == _BLANK:
+                    olds -= 1
+                    news -= 1
+                elif sign == _PLUS:
+                    news -= 1
+                elif sign == _MINUS:
+                    olds -= 1
+                elif sign == _BACKSLASH:
+                    marks.append(at - 1)
+                elif sign == _LF or self.lines[at - 1] == b"\r\n":
+                    olds -= 1
+                    news -= 1
+                else:
+                    self.malformed(at - 1, _foreign(sign, start))
+        except IndexError:
+            self.malformed(len(signs), f"the patch ends inside the hunk of line {start + 1}: it is cut off")
+        if olds < 0 or news < 0:
+            self.malformed(start, "the hunk has other lines than its header counts")
+        if at < len(signs) and signs[at] == _BACKSLASH:
+            marks.append(at)
+            at += 1
+        return at, marks
+
+    def unmark(self, start: int, mark: int, lines: list[bytes], crlf: bool) -> None:
         """``\\ No newline at end of file``, in whatever language: the line before it has no line feed."""
-        sign = before[:1] if before.strip(b"\r") else b" "
-        if not self.lines[at].startswith(b"\\ ") or sign not in (b" ", b"+", b"-"):
-            self.malformed(at, "a marker for a missing newline that follows no line")
-        for side, signs in ((old, b" -"), (new, b" +")):
-            if sign in signs:
-                bare = side[-1].removesuffix(b"\n")
-                side[-1] = bare.removesuffix(b"\r") if crlf else bare
+        before = mark - start - 2
+        if before < 0 or self.signs[mark - 1] == _BACKSLASH or not self.lines[mark].startswith(b"\\ "):
+            self.malformed(mark, "a marker for a missing newline that follows no line")
+        bare = lines[before].removesuffix(b"\n")
+        lines[before] = bare.removesuffix(b"\r") if crlf else bare
 
     def nothing_left_over(self, at: int) -> None:
         """Lines like a hunk's right after a complete hunk mean that its counts are wrong: patch tools drop them."""
@@ -441,7 +438,7 @@ class _Reader:
             self.malformed(at, "a line of a hunk after the hunk is complete: the counts in its header are wrong")
         if line.strip():
             return
-        while at < len(self.lines) and (not self.lines[at].strip() or self.lines[at][:1] == b" "):
+        while at < len(self.lines) and (self.signs[at] == _BLANK or not self.lines[at].strip()):
             at += 1
         line = self.line(at)
         signature = line.rstrip(b"\r") in (b"-- ", b"--", b"---")
@@ -470,11 +467,8 @@ class _Reader:
             self.bodies.append(body)
 
 
-_STARTS = (b"d", b"-", b"@", b"*", b"G", b"B")
-
-
-def _foreign(line: bytes, start: int) -> str:
-    if line[:1] == b"\t":
+def _foreign(sign: int, start: int) -> str:
+    if sign == 0x09:
         return "a line in a hunk starts with a TAB: the blank before it was lost on the way"
     return f"a line that belongs to no hunk, before the hunk of line {start + 1} is complete"
 

@@ -54,4 +54,4 @@ def _section(section: FilePatch) -> FilePatch:
 
 
 def _hunk(hunk: Hunk) -> Hunk:
-    return replace(hunk, old_start=hunk.new_start, new_start=hunk.old_start, old=hunk.new, new=hunk.old)
+    return hunk._replace(old_start=hunk.new_start, new_start=hunk.old_start, old=hunk.new, new=hunk.old)

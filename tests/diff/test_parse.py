@@ -84,7 +84,7 @@ def test_counts_may_be_left_out_and_blank_context_lines_may_have_lost_their_blan
     assert hunk.old == (b"\n", b"b\n", b"\n")
     assert hunk.heading == b"def f():"
     (hunk,) = only(parse(b"--- a/m\n+++ b/m\n@@ -4 +4 @@\n-b\n+B\n")).hunks
-    assert (hunk.old, hunk.new, hunk.index) == ((b"b\n",), (b"B\n",), 3)
+    assert (hunk.old, hunk.new, hunk.place) == ((b"b\n",), (b"B\n",), 3)
 
 
 def test_lines_that_look_like_headers_inside_a_hunk_are_its_lines() -> None:
