@@ -75,7 +75,8 @@ def build(name: str) -> Fixture:
     folder = BUILD / f"{name}-{_key(name)}"
     with store.locked(name):
         if not (folder / "config.json").exists():
-            shutil.rmtree(folder, ignore_errors=True)
+            for outdated in BUILD.glob(f"{name}-{'?' * 12}"):
+                subprocess.run(["rm", "-rf", outdated], check=True)
             folder.mkdir(parents=True)
             with _index_cache():
                 variant = make()
@@ -218,11 +219,13 @@ def clean() -> None:
 
 def _key(name: str) -> str:
     """The hash of everything that the fixture is made from and that may change here."""
-    inputs = sorted(Path(__file__).parent.glob("*.py"))
+    here = Path(__file__).parent
+    inputs = {here / f"{module}.py" for module in ("__init__", "debian", "packages", "store", "tree", "variants")}
+    inputs.add(Path(VARIANTS[name].__code__.co_filename))
     if name == "fixed":
-        inputs += sorted((REPOSITORY / "patches/xpu").glob("*.patch"))
+        inputs.update((REPOSITORY / "patches/xpu").glob("*.patch"))
     digest = hashlib.sha256()
-    for path in inputs:
+    for path in sorted(inputs):
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:12]
 
