@@ -6,10 +6,12 @@ import json
 import posixpath
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
+from patchkit.errors import Unreachable
 from patchkit.findings import Finding
 from patchkit.images.model import Run, Runnable
 from patchkit.proof.model import Expectation
@@ -21,67 +23,125 @@ _TICK = 0.02
 _PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
 
 
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process. ``started`` is in seconds since the epoch; ``env`` holds what it was started with of that which
+    decides imports."""
+
+    pid: int
+    exe: str
+    argv: tuple[str, ...]
+    cwd: str
+    started: float
+    env: Mapping[str, str]
+
+    @property
+    def is_python(self) -> bool:
+        """Whether its program is called python."""
+        return _PYTHON.fullmatch(posixpath.basename(self.exe)) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A look into a running container. ``hidden`` are the processes of other users; ``changed`` and ``links`` tell when
+    a file's inode last changed (seconds since the epoch) and how many names it has, for those that are there;
+    ``oldest`` is the time of the oldest file below a folder, None for an empty or missing one."""
+
+    processes: tuple[Process, ...]
+    hidden: tuple[int, ...] = ()
+    changed: Mapping[str, float] = field(default_factory=dict)
+    links: Mapping[str, int] = field(default_factory=dict)
+    oldest: Mapping[str, float | None] = field(default_factory=dict)
+
+
+def look_inside(target: Runnable, launch: Launch, files: Sequence[str], folders: Sequence[str] = ()) -> Inside | None:
+    """Ask the container's own interpreter, as the container's user; None where it gives no answer that counts."""
+    nonce = secrets.token_hex(16)
+    script = resources.files("patchkit.proof").joinpath("_processes_script.py").read_text("utf-8")
+    asked = json.dumps({"nonce": nonce, "files": list(files), "folders": list(folders)})
+    argv = (launch.interpreter, "-I", "-S", "-c", script, asked)
+    try:
+        output = target.run(Run(argv=argv, env=dict(launch.env), timeout=60)).stdout
+    except Unreachable:
+        return None
+    try:
+        return _inside(read_answers(output, nonce))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _inside(answer: Mapping[str, Any]) -> Inside:
+    there = {path: told for path, told in answer["files"].items() if told is not None}
+    return Inside(
+        processes=tuple(
+            Process(
+                int(one["pid"]),
+                str(one["exe"]),
+                tuple(map(str, one["argv"])),
+                str(one["cwd"]),
+                float(one["started"]),
+                {str(name): str(value) for name, value in one["env"].items()},
+            )
+            for one in answer["processes"]
+        ),
+        hidden=tuple(int(pid) for pid in answer["hidden"]),
+        changed={path: float(told["changed"]) for path, told in there.items()},
+        links={path: int(told["links"]) for path, told in there.items()},
+        oldest={path: None if at is None else float(at) for path, at in answer["folders"].items()},
+    )
+
+
 def process_findings(
     target: Runnable, launch: Launch, expectations: Sequence[Expectation], where: str
 ) -> tuple[Finding, ...]:
     """What the processes of a running container tell against the patches: an error for each Python that started before
-    a patched file was there, a warning for another interpreter or another environment than the launch's."""
-    nonce = secrets.token_hex(16)
-    script = resources.files("patchkit.proof").joinpath("_processes_script.py").read_text("utf-8")
-    asked = json.dumps({"nonce": nonce, "files": [expectation.path for expectation in expectations]})
-    argv = (launch.interpreter, "-I", "-S", "-c", script, asked)
-    answer = read_answers(target.run(Run(argv=argv, env=dict(launch.env), timeout=60)).stdout, nonce)
-    processes = answer.get("processes")
-    if not isinstance(processes, list):
-        return (
-            Finding(
-                "processes-unseen",
-                "error",
-                "the container's interpreter did not tell which processes run, so none can be vouched for",
-                where=where,
-                remedy="recreate the container, then verify again",
-            ),
-        )
-    found = list(_judge(processes, answer.get("files") or {}, launch, where))
-    hidden = answer.get("hidden") or []
-    if hidden:
-        found.append(
-            Finding(
-                "processes-hidden",
-                "warning",
-                f"{len(hidden)} processes belong to another user and cannot be looked at",
-                where=where,
-                evidence=", ".join(f"pid {pid}" for pid in hidden[:10]),
-            )
-        )
-    return tuple(found)
+    a patched file was there, a warning for another environment than the launch's."""
+    return tuple(judge(look_inside(target, launch, [item.path for item in expectations]), launch, where))
 
 
-def _judge(
-    processes: Iterable[Mapping[str, Any]], changed: Mapping[str, float | None], launch: Launch, where: str
-) -> Iterator[Finding]:
-    last = max(((at, path) for path, at in changed.items() if at is not None), default=None)
-    for process in processes:
-        if not _PYTHON.fullmatch(posixpath.basename(str(process["exe"]))):
-            continue
-        here = f"{where} pid {process['pid']}"
-        said = " ".join(process["argv"])[:120]
-        if last is not None and process["started"] + _TICK < last[0]:
-            yield Finding(
-                "process-older",
-                "error",
-                f"it started before {last[1]} was there, and runs what it imported then",
-                where=here,
-                evidence=said,
-                remedy=f"restart it: docker restart {where}",
-            )
-        for name in sorted({*launch.env, *process["env"]}):
-            decides = name in ("VIRTUAL_ENV", "CONDA_PREFIX") or name.startswith("PYTHON")
-            if decides and process["env"].get(name) != launch.env.get(name):
+def judge(inside: Inside | None, launch: Launch, where: str) -> Iterator[Finding]:
+    """The findings of one look; see ``process_findings``."""
+    if inside is None:
+        yield Finding(
+            "processes-unseen",
+            "error",
+            "the container's interpreter did not tell which processes run, so none can be vouched for",
+            where=where,
+            remedy="recreate the container, then verify again",
+        )
+        return
+    last = max(((at, path) for path, at in inside.changed.items()), default=None)
+    for process in inside.processes:
+        if process.is_python:
+            here, said = f"{where} pid {process.pid}", " ".join(process.argv)[:120]
+            if last is not None and process.started + _TICK < last[0]:
                 yield Finding(
-                    "environment-overridden",
-                    "warning",
-                    f"{name} is {process['env'].get(name, 'not set')}, the launch has {launch.env.get(name, 'none')}",
+                    "process-older",
+                    "error",
+                    f"it started before {last[1]} was there, and runs what it imported then",
                     where=here,
                     evidence=said,
+                    remedy=f"restart it: docker restart {where}",
                 )
+            yield from _environment(process, launch, here, said)
+    if inside.hidden:
+        yield Finding(
+            "processes-hidden",
+            "warning",
+            f"{len(inside.hidden)} processes belong to another user and cannot be looked at",
+            where=where,
+            evidence=", ".join(f"pid {pid}" for pid in inside.hidden[:10]),
+        )
+
+
+def _environment(process: Process, launch: Launch, here: str, said: str) -> Iterator[Finding]:
+    for name in sorted({*launch.env, *process.env}):
+        decides = name in ("VIRTUAL_ENV", "CONDA_PREFIX") or name.startswith("PYTHON")
+        if decides and process.env.get(name) != launch.env.get(name):
+            yield Finding(
+                "environment-overridden",
+                "warning",
+                f"{name} is {process.env.get(name, 'not set')}, the launch has {launch.env.get(name, 'none')}",
+                where=here,
+                evidence=said,
+            )
