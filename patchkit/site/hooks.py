@@ -34,12 +34,14 @@ class Finder:
     """An import hook that a ``.pth`` file installs.
 
     ``mapping`` holds module name -> the path it is taken from (a package's folder, or a file), ``namespaces`` name ->
-    folders, ``placeholder`` the search path entry through which those are found. ``first`` says that it is asked before
-    the search path. ``source`` is the ``.pth`` file.
+    search path of a namespace package, ``placeholder`` the search path entry through which those are found. ``reach``
+    says which modules below a mapped name it answers for: none, its immediate children, or all. ``first`` says that it
+    is asked before the search path. ``source`` is the ``.pth`` file.
     """
 
     source: str
     mapping: tuple[tuple[str, str], ...]
+    reach: Literal["exact", "children", "below"] = "exact"
     first: bool = False
     namespaces: tuple[tuple[str, tuple[str, ...]], ...] = ()
     placeholder: str = ""
@@ -50,16 +52,14 @@ class Finder:
             if name == known:
                 return path
             if name.startswith(f"{known}."):
-                return posixpath.join(_folder(path), *name[len(known) + 1 :].split("."))
+                rest = name[len(known) + 1 :].split(".")
+                if self.reach == "below" or (self.reach == "children" and len(rest) == 1):
+                    return posixpath.join(path, *rest)
         return None
 
     def portions_at(self, entry: str, name: str) -> tuple[str, ...]:
         """The folders of a namespace package that the finder gives for its search path entry."""
         return dict(self.namespaces).get(name, ()) if entry == self.placeholder else ()
-
-
-def _folder(path: str) -> str:
-    return posixpath.dirname(path) if posixpath.basename(path).startswith("__init__.") else path
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +105,12 @@ def _read_module(text: str, source: str, module: str) -> PthImport:
     values = {name: value for name, value in _constants(tree) if name in ("MAPPING", "NAMESPACES", "PATH_PLACEHOLDER")}
     effect: PthImport | None = None
     if "MAPPING" in values:
-        effect = _setuptools(source, values)
+        effect = _setuptools(source, text, values)
     elif found := list(_map_module_calls(tree)):
         # The redirector of the `editables` package, which hatchling and pdm-backend install, is asked last.
-        effect = PthImport(finder=Finder(source, tuple(found)))
-    elif known := _install_call(tree):
+        top_level = tuple(pair for pair in found if "." not in pair[0])
+        effect = PthImport(finder=Finder(source, top_level))
+    elif known := _install_call(tree, posixpath.dirname(source)):
         # The finder of scikit-build-core inserts itself before all others.
         effect = PthImport(finder=Finder(source, known, first=True))
     if effect is not None:
@@ -126,27 +127,39 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, object]]:
             target = node.target
         value = getattr(node, "value", None)
         if isinstance(target, ast.Name) and isinstance(value, ast.expr):
+            parts = [value.left, value.right] if isinstance(value, ast.BinOp) else [value]
             try:
-                yield target.id, ast.literal_eval(value)
+                values = [ast.literal_eval(part) for part in parts]
             except (ValueError, TypeError, RecursionError):
                 continue
+            # The placeholder is written as a sum of two texts.
+            yield target.id, "".join(map(str, values)) if len(values) > 1 else values[0]
 
 
-def _setuptools(source: str, values: Mapping[str, object]) -> PthImport:
+def _setuptools(source: str, text: str, values: Mapping[str, object]) -> PthImport:
     """The finder that setuptools writes (setuptools/command/editable_wheel.py): asked last, and its namespaces through
-    a search path entry of their own."""
+    a search path entry of their own. Up to version 67 it answered for all modules below a mapped name."""
     mapping = _pairs(values.get("MAPPING"))
+    paths = dict(mapping)
+    placeholder = str(values.get("PATH_PLACEHOLDER", ""))
+    below = "fullname.startswith(" in text
+    children = "parent in MAPPING" in text
     namespaces: list[tuple[str, tuple[str, ...]]] = []
     given = values.get("NAMESPACES")
-    if isinstance(given, dict):
-        namespaces = [
-            (str(name), tuple(str(item) for item in folders))
-            for name, folders in given.items()
-            if isinstance(folders, list | tuple)
-        ]
-    placeholder = str(values.get("PATH_PLACEHOLDER", "")) if namespaces else ""
-    finder = Finder(source, mapping, namespaces=tuple(namespaces), placeholder=placeholder)
-    return PthImport(finder=finder, path_last=(placeholder,) if placeholder else ())
+    for name, folders in given.items() if isinstance(given, dict) else ():
+        portions = [str(item) for item in folders] if isinstance(folders, list | tuple) else []
+        portions = portions or ([paths[name]] if name in paths else [])
+        if not below or not portions:
+            portions.append(placeholder)
+        namespaces.append((str(name), tuple(portions)))
+    finder = Finder(
+        source,
+        mapping,
+        reach="below" if below else "children" if children else "exact",
+        namespaces=tuple(namespaces),
+        placeholder=placeholder if namespaces else "",
+    )
+    return PthImport(finder=finder, path_last=(placeholder,) if namespaces else ())
 
 
 def _pairs(value: object) -> tuple[tuple[str, str], ...]:
@@ -164,12 +177,15 @@ def _map_module_calls(tree: ast.Module) -> Iterator[tuple[str, str]]:
                 yield texts[0], texts[1]
 
 
-def _install_call(tree: ast.Module) -> tuple[tuple[str, str], ...]:
+def _install_call(tree: ast.Module, folder: str) -> tuple[tuple[str, str], ...]:
+    """The modules of scikit-build-core's ``install(sources, wheel_files, ...)``; the latter lie beside the finder."""
     for node in tree.body:
         call = node.value if isinstance(node, ast.Expr) else None
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "install" and call.args:
             try:
-                return _pairs(ast.literal_eval(call.args[0]))
+                maps = [_pairs(ast.literal_eval(argument)) for argument in call.args[:2]]
             except (ValueError, TypeError, RecursionError):
                 return ()
+            built = [(name, posixpath.join(folder, path)) for name, path in (maps[1] if len(maps) > 1 else ())]
+            return (*maps[0], *built)
     return ()

@@ -379,6 +379,9 @@ class _SysPath:
         for name in self.view.sorted_names(folder):
             if name.endswith(".pth") and not name.startswith("."):
                 self.read_pth(folder, name)
+            elif name.endswith(".start") and self.layout.version >= (3, 15):
+                # PEP 829: entry points that run at every start.
+                self.notes.append(f"{posixpath.join(folder, name)} runs at every start and may change imports")
 
     def read_pth(self, folder: str, name: str) -> None:
         source = posixpath.join(folder, name)
@@ -403,6 +406,9 @@ class _SysPath:
                 self.add(entry)
 
     def take(self, effect: PthImport) -> None:
+        if effect.finder is not None and effect.finder in self.finders:
+            # A site folder is read once as the environment's and once as the prefix's; a hook installs itself once.
+            return
         for folder in effect.site_dirs:
             if self.view.is_dir(folder):
                 self.add_site(folder)
@@ -477,7 +483,7 @@ def _by_finder(view: View, python: Python, finder: Finder, name: str) -> Module 
         package = posixpath.basename(path).startswith("__init__.")
         return Module(name, "source", path, (posixpath.dirname(path),) if package else (), entry)
     module = find_in(view, python, posixpath.dirname(path), posixpath.basename(path))
-    if module is None or (module.kind == "namespace" and not finder.namespaces):
+    if module is None or (module.kind == "namespace" and finder.reach != "children"):
         return None
     return replace(module, name=name, entry=entry)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,19 +18,22 @@ INIT = "import os\n__version__ = '1.0'\n"
 
 
 def interpreters() -> list[str]:
-    """Every CPython 3.8 or newer that this machine has."""
+    """CPythons of this machine, 3.8 or newer: this process's, the system's, the oldest and the newest."""
     found = [sys._base_executable or sys.executable, "/usr/bin/python3"]  # type: ignore[attr-defined]
-    versions = Path("/root/.pyenv/versions")
+    versions = Path.home() / ".pyenv/versions"
     if versions.is_dir():
-        found += [str(path / "bin/python3") for path in sorted(versions.iterdir())]
-    good = []
+        found += [str(path / "bin/python3") for path in versions.iterdir()]
+    known: dict[str, tuple[int, ...]] = {}
     for program in found:
-        if not Path(program).exists():
-            continue
-        code = "import sys; print(sys.version_info >= (3, 8))"
-        if subprocess.run([program, "-c", code], capture_output=True, text=True).stdout.strip() == "True":
-            good.append(program)
-    return list({os.path.realpath(program): program for program in good}.values())
+        code = "import sys; print(*sys.version_info[:3])"
+        if Path(program).exists():
+            answer = subprocess.run([program, "-c", code], capture_output=True, text=True).stdout
+            version = tuple(int(part) for part in answer.split())
+            if version >= (3, 8):
+                known.setdefault(os.path.realpath(program), version)
+    ordered = sorted(known, key=lambda program: known[program])
+    chosen = [*(os.path.realpath(program) for program in found[:2]), ordered[0], ordered[-1]]
+    return list(dict.fromkeys(program for program in chosen if program in known))
 
 
 @dataclass
@@ -239,68 +245,49 @@ def pth_that_adds_a_site_folder(at: Layout) -> None:
     at.argv = [at.script("venv/bin/serve")]
 
 
-SETUPTOOLS = """
-import sys
-from importlib.machinery import ModuleSpec, PathFinder, all_suffixes
-from importlib.util import spec_from_file_location
-from itertools import chain
-from pathlib import Path
-MAPPING = {mapping!r}
-NAMESPACES = {namespaces!r}
-PATH_PLACEHOLDER = '__editable__.pkg-1.0.finder' + ".__path_hook__"
+def tool(name: str, version: str) -> Path:
+    """A build tool from the package index, unpacked once."""
+    target = Path(tempfile.gettempdir()) / f"patchkit-test-tools-{os.getuid()}" / f"{name}-{version}"
+    if not target.is_dir():
+        part = Path(tempfile.mkdtemp(prefix="patchkit-test-tool-"))
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", part, f"{name}=={version}"]
+        subprocess.run([str(word) for word in command], check=True, capture_output=True)
+        target.parent.mkdir(exist_ok=True)
+        with contextlib.suppress(OSError):  # another test run was faster
+            part.rename(target)
+    return target
 
 
-class _EditableFinder:
-    @classmethod
-    def find_spec(cls, fullname, path=None, target=None):
-        for pkg, pkg_path in reversed(list(MAPPING.items())):
-            if fullname == pkg or fullname.startswith(f"{{pkg}}."):
-                rest = fullname.replace(pkg, "", 1).strip(".").split(".")
-                place = Path(pkg_path, *rest)
-                for candidate in chain([place / "__init__.py"], (place.with_suffix(s) for s in all_suffixes())):
-                    if candidate.exists():
-                        return spec_from_file_location(fullname, candidate)
-        return None
+def setuptools_finder(
+    at: Layout, site: str, version: str, mapping: dict[str, str], spaces: dict[str, list[str]]
+) -> None:
+    """An editable install as this version of setuptools writes it."""
+    code = (
+        "import sys; from setuptools.command.editable_wheel import _finder_template\n"
+        f"print(_finder_template('__editable__.pkg-1.0.finder', {mapping!r}, {spaces!r}))"
+    )
+    env = {"PYTHONPATH": str(tool("setuptools", version)), "PATH": "/usr/bin:/bin"}
+    text = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    at.file(f"{site}/__editable___pkg_finder.py", text)
+    at.file(f"{site}/__editable__.pkg-1.0.pth", "import __editable___pkg_finder; __editable___pkg_finder.install()")
+    at.argv = [at.script("venv/bin/serve")]
 
 
-class _EditableNamespaceFinder:
-    @classmethod
-    def _path_hook(cls, path):
-        if path == PATH_PLACEHOLDER:
-            return cls
-        raise ImportError
-
-    @classmethod
-    def _paths(cls, fullname):
-        return [*NAMESPACES[fullname], PATH_PLACEHOLDER]
-
-    @classmethod
-    def find_spec(cls, fullname, target=None):
-        if fullname in NAMESPACES:
-            spec = ModuleSpec(fullname, None, is_package=True)
-            spec.submodule_search_locations = list(NAMESPACES[fullname])
-            return spec
-        return None
-
-
-def install():
-    sys.meta_path.append(_EditableFinder)
-    if NAMESPACES:
-        sys.path_hooks.append(_EditableNamespaceFinder._path_hook)
-        sys.path.append(PATH_PLACEHOLDER)
-"""
+OLD, NEW = "65.5.0", "84.2.1"
 
 
 @_layout
 def editable_by_finder(at: Layout) -> None:
     site = at.venv()
     at.package("src/python")
-    at.file(
-        f"{site}/__editable___pkg_finder.py",
-        SETUPTOOLS.format(mapping={"pkg": f"{at.root}/src/python/pkg"}, namespaces={}),
-    )
-    at.file(f"{site}/__editable__.pkg-1.0.pth", "import __editable___pkg_finder; __editable___pkg_finder.install()")
-    at.argv = [at.script("venv/bin/serve")]
+    setuptools_finder(at, site, NEW, {"pkg": f"{at.root}/src/python/pkg"}, {})
+
+
+@_layout
+def editable_by_an_older_finder(at: Layout) -> None:
+    site = at.venv()
+    at.package("src/python")
+    setuptools_finder(at, site, OLD, {"pkg": f"{at.root}/src/python/pkg"}, {})
 
 
 @_layout
@@ -311,40 +298,65 @@ def editable_by_finder_shadowed_by_a_bare_folder(at: Layout) -> None:
 
 
 @_layout
-def editable_redirector(at: Layout) -> None:
+def editable_by_an_older_finder_shadowed_by_a_bare_folder(at: Layout) -> None:
+    editable_by_an_older_finder(at)
+    at.file("work/pkg/readme.txt")
+    at.argv, at.cwd = [at.python, "-m", "pkg.sub.mod"], at.root / "work"
+
+
+@_layout
+def editable_namespace(at: Layout) -> None:
+    site = at.venv()
+    at.file("src/sub/__init__.py")
+    at.file("src/sub/mod.py", "value = 1\n")
+    setuptools_finder(at, site, NEW, {"pkg.sub": f"{at.root}/src/sub"}, {"pkg": []})
+
+
+@_layout
+def editable_namespace_by_an_older_finder(at: Layout) -> None:
+    site = at.venv()
+    at.file("src/sub/__init__.py")
+    at.file("src/sub/mod.py", "value = 1\n")
+    setuptools_finder(at, site, OLD, {"pkg.sub": f"{at.root}/src/sub"}, {"pkg": []})
+
+
+@_layout
+def editable_package_of_another_folder_name(at: Layout) -> None:
+    site = at.venv()
+    at.file("src/lib/__init__.py", INIT)
+    at.file("src/lib/sub/__init__.py")
+    at.file("src/lib/sub/mod.py", "value = 1\n")
+    setuptools_finder(at, site, NEW, {"pkg": f"{at.root}/src/lib"}, {})
+
+
+@_layout
+def editable_by_the_redirector_of_hatch_and_pdm(at: Layout) -> None:
     site = at.venv()
     at.package("src")
-    at.file(
-        f"{site}/editables_like.py",
-        "import sys\nfrom importlib.util import spec_from_file_location\n"
-        "class F:\n    m = {}\n"
-        "    @classmethod\n    def find_spec(cls, name, path=None, target=None):\n"
-        "        return spec_from_file_location(name, cls.m[name]) if name in cls.m else None\n"
-        "    @classmethod\n    def map_module(cls, name, path):\n        cls.m[name] = path\n"
-        "    @classmethod\n    def install(cls):\n        sys.meta_path.append(cls)\n",
+    shutil.copytree(tool("editables", "0.6") / "editables", at.root / site / "editables")
+    code = (
+        f"from editables import EditableProject\np = EditableProject('pkg', {str(at.root)!r})\n"
+        "p.map('pkg', 'src/pkg')\nimport json\nprint(json.dumps(dict(p.files())))"
     )
-    at.file(
-        f"{site}/_editable_impl_pkg.py",
-        f"from editables_like import F\nF.install()\nF.map_module('pkg', '{at.root}/src/pkg/__init__.py')\n",
-    )
-    at.file(f"{site}/_editable_impl_pkg.pth", "import _editable_impl_pkg\n")
+    env = {"PYTHONPATH": str(at.root / site), "PATH": "/usr/bin:/bin"}
+    output = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    for name, text in json.loads(output).items():
+        at.file(f"{site}/{name}", text)
     at.argv = [at.script("venv/bin/serve")]
 
 
 @_layout
-def editable_finder_that_comes_first(at: Layout) -> None:
+def editable_by_scikit_build(at: Layout) -> None:
+    """Its finder comes before the search path, and knows each module by name."""
     site = at.venv()
     at.package(site)
     at.package("src")
-    at.file(
-        f"{site}/_pkg_editable.py",
-        "import sys\nfrom importlib.util import spec_from_file_location\n"
-        "class Finder:\n    known = {}\n"
-        "    @classmethod\n    def find_spec(cls, name, path=None, target=None):\n"
-        "        if name in cls.known:\n            return spec_from_file_location(name, cls.known[name])\n"
-        "def install(known, wheel=None):\n    Finder.known = known\n    sys.meta_path.insert(0, Finder)\n"
-        f"install({{'pkg': '{at.root}/src/pkg/__init__.py'}}, {{}})\n",
-    )
+    resources = tool("scikit_build_core", "1.1.2") / "scikit_build_core/resources"
+    sources = {"pkg": f"{at.root}/src/pkg/__init__.py", "pkg.sub": f"{at.root}/src/pkg/sub/__init__.py"}
+    folders = {"pkg": [f"{at.root}/src/pkg"], "pkg.sub": [f"{at.root}/src/pkg/sub", "built"]}
+    call = f"\n\ninstall({sources!r}, {{'pkg.sub.mod': 'built/mod.py'}}, {folders!r}, ['pkg', 'pkg.sub'])\n"
+    at.file(f"{site}/built/mod.py", "value = 1\n")
+    at.file(f"{site}/_pkg_editable.py", (resources / "_editable_redirect.py").read_text() + call)
     at.file(f"{site}/_pkg_editable.pth", "import _pkg_editable\n")
     at.argv = [at.script("venv/bin/serve")]
 
