@@ -24,6 +24,8 @@ from vllm.v1.kv_cache_interface import KVCacheTensor, create_kv_cache_views
 from vllm.v1.kv_cache_layout import KVCacheLayout
 from vllm.v1.worker.utils import customize_attention_spec
 
+from tests.kernels.numbers import steps
+
 SLIDING, FULL = 0, 1
 BLOCK = 16
 #: What every byte of the cache holds before it is written: as bf16 a large finite number that no key or value has. It
@@ -44,13 +46,18 @@ class Weights:
 
 @dataclass
 class Rank:
-    """One rank's layer with its cache: a view as the serving code makes it, over bytes of ``UNWRITTEN``."""
+    """One rank's layer with its cache: a view as the serving code makes it, over bytes of ``UNWRITTEN``.
+
+    ``cache_updates`` counts the backend's own cache writes, ``projected`` holds each request's q, k and v before norm
+    and RoPE, all its tokens, as the layer's own projection gave them.
+    """
 
     layer: flint.FlintAttention
     config: VllmConfig
     builder: Any
     cache: torch.Tensor
     cache_updates: int = 0
+    projected: list[torch.Tensor] = field(default_factory=list)
 
 
 @dataclass
@@ -173,6 +180,8 @@ def rig(
         layer = construct(config, kind, where)
         _load(layer, weights)
         ranks.append(_with_cache(layer, config, blocks, layout, where))
+        width = layer.q_size + 2 * layer.kv_size
+        ranks[-1].projected = [torch.empty(0, width, dtype=torch.bfloat16, device=where) for _ in range(requests)]
     return Rig(kind, model, weights, ranks, where, tables, [torch.empty(0, model.hidden_size, dtype=torch.bfloat16, device=where) for _ in range(requests)])
 
 
@@ -208,6 +217,16 @@ def _with_cache(layer: flint.FlintAttention, config: VllmConfig, blocks: int, la
 
     layer.attn.impl.do_kv_cache_update = counted
     return rank
+
+
+def _record(rank: Rank, chosen: Sequence[int], counts: Sequence[int]) -> Any:
+    """The layer norms k in place, so its projection must be kept when it is made."""
+
+    def keep(module: Any, arguments: Any, output: Any) -> None:
+        for request, part in zip(chosen, output[0].split(list(counts)), strict=True):
+            rank.projected[request] = torch.cat([rank.projected[request], part.clone()])
+
+    return rank.layer.qkv_proj.register_forward_hook(keep)
 
 
 def slots(rig: Rig, request: int, first: int, count: int) -> torch.Tensor:
@@ -251,72 +270,99 @@ def step(rig: Rig, new: Sequence[int], seed: int) -> list[torch.Tensor]:
         with set_current_vllm_config(rank.config):
             metadata = {name: rank.builder.build(0, common)}
             with set_forward_context(metadata, rank.config, slot_mapping={name: mapping}):
+                hook = _record(rank, chosen, [new[r] for r in chosen])
                 total += rank.layer(positions, hidden).float()
+                hook.remove()
     for request in chosen:
         rig.history[request] = torch.cat([rig.history[request], fresh[request]])
     return list(total.split([new[r] for r in chosen]))
 
 
-def project(rig: Rig, request: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """q, k and v of all tokens of a request after norm and RoPE, (tokens, heads, head size), rounded where the model
-    rounds, calculated without any of its code."""
-    hidden = rig.history[request].double()
+def _norm(rig: Rig, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    wide = x.double()
+    scale = 1 / torch.sqrt((wide * wide).mean(-1, keepdim=True) + rig.model.rms_norm_eps)
+    return (wide * scale * weight.double()).to(torch.bfloat16)
+
+
+def _rope(rig: Rig, x: torch.Tensor) -> torch.Tensor:
+    """Rotation of the halves by the token's position: NeoX's form of RoPE."""
     head = rig.model.head_dim
-    q, k, v = ((hidden @ weight.double().T).to(torch.bfloat16).unflatten(-1, (-1, head)) for weight in rig.weights.qkv)
+    frequency = rig.model.rope_parameters["rope_theta"] ** (
+        -torch.arange(0, head, 2, dtype=torch.float64, device=rig.device) / head
+    )
+    angle = torch.arange(len(x), dtype=torch.float64, device=rig.device)[:, None, None] * frequency
+    cos, sin = angle.cos(), angle.sin()
+    left, right = x.double().chunk(2, dim=-1)
+    return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1).to(torch.bfloat16)
 
-    def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        wide = x.double()
-        scale = 1 / torch.sqrt((wide * wide).mean(-1, keepdim=True) + rig.model.rms_norm_eps)
-        return (wide * scale * weight.double()).to(torch.bfloat16)
 
-    def rope(x: torch.Tensor) -> torch.Tensor:
-        base = rig.model.rope_parameters["rope_theta"]
-        frequency = base ** (-torch.arange(0, head, 2, dtype=torch.float64, device=rig.device) / head)
-        angle = torch.arange(len(x), dtype=torch.float64, device=rig.device)[:, None, None] * frequency
-        cos, sin = angle.cos(), angle.sin()
-        left, right = x.double().chunk(2, dim=-1)
-        return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1).to(torch.bfloat16)
-
-    q, k = norm(q, rig.weights.q_norm), norm(k, rig.weights.k_norm)
-    return (rope(q), rope(k), v) if rig.kind == SLIDING else (q, k, v)
+def normed(rig: Rig, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """q or k of a request, (tokens, heads, head size), after norm and, in a sliding layer, RoPE."""
+    x = _norm(rig, x, weight)
+    return _rope(rig, x) if rig.kind == SLIDING else x
 
 
 def reference(rig: Rig, request: int) -> torch.Tensor:
     """The layer's output for all tokens of a request: dense attention in double precision, one softmax with the sink
     as a further logit that takes its share and adds nothing."""
-    q, k, v = project(rig, request)
+    hidden = rig.history[request].double()
+    q, k, v = (
+        (hidden @ weight.double().T).to(torch.bfloat16).unflatten(-1, (-1, rig.model.head_dim))
+        for weight in rig.weights.qkv
+    )
+    q, k = normed(rig, q, rig.weights.q_norm), normed(rig, k, rig.weights.k_norm)
     group = q.shape[1] // k.shape[1]
     k, v = (x.double().repeat_interleave(group, dim=1) for x in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q.double(), k) * rig.model.head_dim**-0.5
     at = torch.arange(len(q), device=rig.device)
     ahead = at[:, None] - at[None, :]
-    hidden = ahead < 0
+    unseen = ahead < 0
     if rig.kind == SLIDING:
-        hidden |= ahead >= rig.model.sliding_window
-    scores = scores.masked_fill(hidden, float("-inf"))
+        unseen |= ahead >= rig.model.sliding_window
+    scores = scores.masked_fill(unseen, float("-inf"))
     sinks = rig.weights.sinks.double()[:, None, None].expand(-1, len(q), 1)
     weights = torch.cat([scores, sinks], dim=-1).softmax(-1)[..., :-1]
     mixed = torch.einsum("hqk,khd->qhd", weights, v).to(torch.bfloat16)
     return mixed.flatten(1).double() @ rig.weights.out.double().T
 
 
-def cached(rig: Rig, rank: int, request: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """K and V of a request as the backend reads them: (blocks, heads, block size, K beside V), by way of its table."""
-    view = rig.ranks[rank].cache
-    where = slots(rig, request, 0, len(rig.history[request]))
-    rows = view[where // BLOCK, :, where % BLOCK, :]
-    return rows[..., : rig.model.head_dim], rows[..., rig.model.head_dim :]
+def cache_faults(rig: Rig, rank: int) -> dict[str, float]:
+    """What the rank's cache holds, read as the backend reads it (blocks, heads, block size, K beside V), against what
+    the rank's own projection gave: V bit for bit, K after norm and RoPE; and how much else was written."""
+    me = rig.ranks[rank]
+    head, heads = rig.model.head_dim, me.layer.num_kv_heads
+    found = {"v_differs": 0, "k_steps": 0, "k_share": 0.0, "tokens": 0}
+    for request, projected in enumerate(me.projected):
+        where = slots(rig, request, 0, len(projected))
+        rows = me.cache[where // BLOCK, :, where % BLOCK, :]
+        _, k, v = projected.split([me.layer.q_size, me.layer.kv_size, me.layer.kv_size], dim=-1)
+        found["v_differs"] += int((rows[..., head:] != v.unflatten(-1, (heads, head))).sum())
+        wanted = normed(rig, k.unflatten(-1, (heads, head)), rig.weights.k_norm)
+        # A sum that nearly vanishes may land many steps away and still be right: steps count for sizeable numbers only.
+        apart = steps(rows[..., :head], wanted) * (wanted.abs() > 1e-2)
+        found["k_steps"] = max(found["k_steps"], int(apart.max()))
+        found["k_share"] = max(found["k_share"], float((apart > 0).double().mean()))
+        found["tokens"] += len(projected)
+    unwritten = int((me.cache.contiguous().view(torch.int16) == UNWRITTEN * 0x101).sum())
+    found["written_elsewhere"] = me.cache.numel() - unwritten - found["tokens"] * heads * 2 * head
+    found["backend_writes"] = me.cache_updates
+    return found
 
 
-def kv_heads(rig: Rig, rank: int) -> slice:
-    """Which KV heads of the whole model that rank holds (several ranks hold the same one where ranks outnumber them)."""
-    size, total = len(rig.ranks), rig.model.num_key_value_heads
-    if size >= total:
-        head = rank * total // size
-        return slice(head, head + 1)
-    return slice(rank * total // size, (rank + 1) * total // size)
-
-
-def untouched(rig: Rig, rank: int) -> int:
-    """How many cache numbers are still what they were before anything was written."""
-    return int((rig.ranks[rank].cache.contiguous().view(torch.int16) == UNWRITTEN * 0x101).sum())
+def play(rig: Rig, schedule: Sequence[Sequence[int]], seed: int = 1) -> dict[str, Any]:
+    """Run the schedule (one entry a step: how many new tokens of each request) and compare everything."""
+    got: list[list[torch.Tensor]] = [[] for _ in rig.history]
+    for number, new in enumerate(schedule):
+        outputs = iter(step(rig, new, seed + number))
+        for request, count in enumerate(new):
+            if count:
+                got[request].append(next(outputs))
+    worst = 0.0
+    for request, parts in enumerate(got):
+        wanted, out, done = reference(rig, request), torch.cat(parts).double(), 0
+        for part in parts:  # each step by itself: a wrong decode must not hide behind a long prefill
+            piece = slice(done, done + len(part))
+            error = ((out[piece] - wanted[piece]).norm() / wanted[piece].norm()).item()
+            worst = max(worst, error) if error == error else float("nan")
+            done += len(part)
+    return {"error": worst, "ranks": [cache_faults(rig, rank) for rank in range(len(rig.ranks))]}

@@ -33,18 +33,22 @@ class Outcome:
     stderr: str
 
 
-def run(name: str, tree: Path, *arguments: str, env: Mapping[str, str] | None = None) -> Outcome:
-    """Run ``probes/<name>.py`` with vLLM from ``tree``; the same call in one session is run once."""
-    return _run(name, tree, arguments, tuple(sorted((env or {}).items())))
+def run(name: str, tree: Path, *arguments: str, env: Mapping[str, str] | None = None, stubs: str = "") -> Outcome:
+    """Run ``probes/<name>.py`` with vLLM from ``tree``, and with the modules that stand for one vendor's GPU stack
+    where ``stubs`` names them; the same call in one session is run once."""
+    path = [str(tree), str(REPOSITORY)]
+    if stubs:
+        path.append(str(Path(__file__).parent / "stubs" / stubs))
+    return _run(name, os.pathsep.join(path), arguments, tuple(sorted((env or {}).items())))
 
 
 @cache
-def _run(name: str, tree: Path, arguments: tuple[str, ...], env: tuple[tuple[str, str], ...]) -> Outcome:
+def _run(name: str, path: str, arguments: tuple[str, ...], env: tuple[tuple[str, str], ...]) -> Outcome:
     keep = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "CI", "TMPDIR") if key in os.environ}
     settings = {
         **keep,
         **_ENV,
-        "PYTHONPATH": f"{tree}{os.pathsep}{REPOSITORY}",
+        "PYTHONPATH": path,
         "TRITON_CACHE_DIR": str(BUILD / "triton-cache"),
         **dict(env),
     }

@@ -6,6 +6,8 @@ import fcntl
 import hashlib
 import os
 import shutil
+import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Callable
@@ -49,6 +51,16 @@ def patched(manifest: str) -> Path:
             (folder / path).write_bytes(data)
 
     return _made(f"{manifest}-{hashlib.sha256(b''.join(diffs)).hexdigest()[:12]}", make)
+
+
+def triton_xpu() -> Path:
+    """Intel's build of Triton, in a folder of its own: it has the same module name as the other."""
+
+    def make(folder: Path) -> None:
+        wanted = ["--no-deps", "--target", str(folder), "triton-xpu==3.3.0b1"]
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *wanted], check=True)
+
+    return _made("triton-xpu-3.3.0b1", make)
 
 
 def _made(name: str, make: Callable[[Path], None]) -> Path:

@@ -1,6 +1,6 @@
 """Runs the norm and SiLU kernels in Triton's interpreter and tells how far they lie from plain torch.
 
-Arguments: ``numbers`` for the whole table, or one call (``rms_norm`` or ``silu WIDTH``) whose failure is the answer.
+Argument: ``numbers`` for the whole table, or ``attempts`` for one call at each size and what it raised.
 """
 
 from __future__ import annotations
@@ -60,4 +60,5 @@ def attempt(what: str, width: int) -> str:
 
 
 interpreter.give_exp(norm)
-answer(table() if sys.argv[1] == "numbers" else {f"{a}": attempt(*a) for a in [("rms_norm", 2048), *(("silu", w) for w in numbers.SILU_SIZES)]})
+calls = [("rms_norm", 2048), *(("silu", width) for width in numbers.SILU_SIZES)]
+answer(table() if sys.argv[1] == "numbers" else {f"{what} {width}": attempt(what, width) for what, width in calls})

@@ -1,0 +1,7 @@
+"""``python -m tests.kernels MANIFEST``: make the trees, and print the shipped one and the patched one."""
+
+import sys
+
+from tests.kernels import trees
+
+print(trees.pristine(), trees.patched(sys.argv[1]))
