@@ -19,17 +19,16 @@ from pathlib import Path
 
 # Command -> the Debian package that has it.
 TOOLS = {
-    "git": "git",
-    "patch": "patch",
     "bwrap": "bubblewrap",
-    "podman": "podman",
-    "skopeo": "skopeo",
+    "chromium": "chromium",
+    "docker": "docker.io",
     "docker-registry": "docker-registry",
-    "runc": "runc",
-    "htpasswd": "apache2-utils",
+    "git": "git",
     "openssl": "openssl",
-    "ssh": "openssh-client",
-    "setpriv": "util-linux",
+    "patch": "patch",
+    "podman": "podman",
+    "runc": "runc",
+    "skopeo": "skopeo",
 }
 
 
@@ -76,6 +75,11 @@ def install(packages: list[str]) -> None:
     say(f"installing {' '.join(packages)}")
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     subprocess.run(["apt-get", "-q", "update"], check=True, env=env, stdout=subprocess.DEVNULL)
+    if (
+        "docker.io" in packages
+        and subprocess.run(["apt-cache", "show", "docker-cli"], capture_output=True).returncode == 0
+    ):
+        packages = [*packages, "docker-cli"]  # since Debian 13 the client is a package of its own
     subprocess.run(
         ["apt-get", "-q", "install", "-y", "--no-install-recommends", *packages],
         check=True,
