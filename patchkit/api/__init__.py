@@ -8,12 +8,24 @@
 Everything that the command line does goes through these functions. They raise ``patchkit.errors`` and never print.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
 from patchkit.api.containers import apply_to_container, container_status, verify_container
 from patchkit.api.deliver import Applied, Delivery, Done, Mode, Step, apply, refuse_remote
 from patchkit.api.hosts import HostAnswer, differences, verify_hosts
 from patchkit.api.look import Options, facts, launch_for, look, opened, refuse_unless_deliverable, status
 from patchkit.api.overlays import overlay_text, pinned
 from patchkit.api.prove import Verified, verify
+
+if TYPE_CHECKING:
+    from patchkit.api.authoring import Prose, edit, save
+    from patchkit.api.following import Rebase, Retirement, Settled, Update, check_update, rebase, retire, survey
+    from patchkit.api.importing import Wanted, import_change, import_container
+    from patchkit.api.locks import check_lock, lock
+    from patchkit.api.reverting import Reverted, revert_container, revert_image, revert_overlay
 
 __all__ = [
     "Applied",
@@ -22,22 +34,72 @@ __all__ = [
     "HostAnswer",
     "Mode",
     "Options",
+    "Prose",
+    "Rebase",
+    "Retirement",
+    "Reverted",
+    "Settled",
     "Step",
+    "Update",
     "Verified",
+    "Wanted",
     "apply",
     "apply_to_container",
+    "check_lock",
+    "check_update",
     "container_status",
     "differences",
+    "edit",
     "facts",
+    "import_change",
+    "import_container",
     "launch_for",
+    "lock",
     "look",
     "opened",
     "overlay_text",
     "pinned",
+    "rebase",
     "refuse_remote",
     "refuse_unless_deliverable",
+    "retire",
+    "revert_container",
+    "revert_image",
+    "revert_overlay",
+    "save",
     "status",
+    "survey",
     "verify",
     "verify_container",
     "verify_hosts",
 ]
+
+#: What only some commands need is imported at its first use: a package index costs half of a second.
+_LATER = {
+    "Prose": "authoring",
+    "Rebase": "following",
+    "Retirement": "following",
+    "Reverted": "reverting",
+    "Settled": "following",
+    "Update": "following",
+    "Wanted": "importing",
+    "check_lock": "locks",
+    "check_update": "following",
+    "edit": "authoring",
+    "import_change": "importing",
+    "import_container": "importing",
+    "lock": "locks",
+    "rebase": "following",
+    "retire": "following",
+    "revert_container": "reverting",
+    "revert_image": "reverting",
+    "revert_overlay": "reverting",
+    "save": "authoring",
+    "survey": "following",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)

@@ -7,9 +7,7 @@ from pathlib import Path
 import click
 
 from patchkit import api
-from patchkit.cli import options, render, source
-from patchkit.errors import BadInput
-from patchkit.lifecycle import edit, work
+from patchkit.cli import options, render
 
 
 @click.command()
@@ -41,36 +39,15 @@ def command(
     patchkit edit --image vllm-xpu:nightly --patch flint-norm-portable
     patchkit edit --version 0.33.0 vllm/envs.py
     """
-    if bool(image) == bool(version):
-        raise click.UsageError("give either --image or --version")
-    if not files and not patch:
-        raise BadInput("nothing-to-edit", "no file is named", remedy="name files, or a patch with --patch ID")
-    if image:
-        found = source.from_image(image, files, options)
-    else:
-        found = source.from_index(version or "", files[0].partition("/")[0] if files else "", options, url)
-    edit.check_paths(files, found.release)
-    base = edit.ground(found.release, found.series, patch, files, found.platform)
-    task = work.Task(
-        manifest=found.manifest.name,
-        catalog=str(found.catalog.root.absolute()),
-        package=found.manifest.package,
-        release=found.release.label,
-        version=found.release.version,
-        python=found.python,
-        image=found.image,
-    )
-    place = folder or work.home() / found.manifest.name / (patch or work.NEW)
-    opened = edit.open_work(place, task, base, found.series)
+    work, notes = api.edit(files, image=image, version=version, patch=patch, folder=folder, options=options, index=url)
+    places = [{"path": path, "work": str(work.folder / path)} for path in sorted(work.base)]
     if as_json:
-        files_part = [{"path": path, "work": str(opened.folder / path)} for path in sorted(opened.base)]
-        render.print_json(
-            render.document("edit", image={"release": task.release}, files=files_part, work=str(opened.folder))
-        )
+        told = {"image": {"release": work.task.release}, "files": places, "notes": list(notes)}
+        render.print_json(render.document("edit", **told, work=str(work.folder)))
         return
-    for note in base.notes:
+    for note in notes:
         click.echo(render.clean(f"note: {note}"), err=True)
-    for path in sorted(opened.base):
-        click.echo(render.clean(str(opened.folder / path)))
+    for place in places:
+        click.echo(render.clean(place["work"]))
     name = f"--name {patch}" if patch else "--name NAME --description 'WHY'"
     click.echo(render.clean(f"next: change them, then: patchkit save {name}"), err=True)

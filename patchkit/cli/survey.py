@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 
-from patchkit import diff
-from patchkit.catalog.load import load_catalog
-from patchkit.catalog.model import Manifest, PatchEntry
+from patchkit import api
 from patchkit.cli import options, render
-from patchkit.errors import BadInput
-from patchkit.lifecycle import matrix, releases
-from patchkit.lifecycle.survey import LEGEND, Survey, choose_versions
-from patchkit.lifecycle.survey import survey as make_survey
-from patchkit.plan import Series, load_series
+from patchkit.lifecycle import matrix
+from patchkit.lifecycle.survey import LEGEND, Survey
 
 
 @click.command()
@@ -68,64 +60,29 @@ def command(
     """
     if sum((bool(versions), everything, latest)) > 1:
         raise click.UsageError("give one of --versions, --all and --latest")
-    series = _from_files(package, files) if files else _from_catalog(package, catalog, manifest, only)
-    if not series:
+    looking = api.Options(catalog=catalog, manifest=manifest, only=only)
+    count = 1 if latest else None if versions or everything else 10
+    with _progress() as started:
+        found = api.survey(
+            package,
+            versions,
+            everything=everything,
+            newest=count,
+            options=looking,
+            files=files,
+            index=url,
+            started=started,
+        )
+    if found is None:
         click.echo(render.clean(f"the catalog has no patches for {package} yet"), err=True)
         return 0
-    indexes = releases.indexes(url)
-    name = releases.distribution(series[0][1].manifest)
-    known = indexes.versions(name)
-    chosen = [str(each) for each in sorted(known, reverse=True)] if everything else choose_versions(known, versions)
-    if not versions and not everything:
-        chosen = chosen[: 1 if latest else 10]
-    if not chosen:
-        raise BadInput("no-release", f"no release of {name} is in {versions}", remedy=f"pip index versions {name}")
-    with _progress(len(chosen)) as done:
-        found = make_survey(indexes, name, series, chosen, done)
     if as_json:
-        render.print_json(render.document("survey", image={"package": name}, files=matrix.parts(found)))
+        render.print_json(render.document("survey", image={"package": found.package}, files=matrix.parts(found)))
     elif form == "table":
         _print_table(found)
     else:
         click.echo(matrix.markdown(found) if form == "markdown" else matrix.html(found), nl=False)
     return 1 if strict and any(not cell.good for row in found.cells for cell in row) else 0
-
-
-def _from_catalog(
-    package: str, catalog: Path | None, manifest: str | None, only: tuple[str, ...]
-) -> list[tuple[str, Series]]:
-    whole = load_catalog(catalog)
-    found = [
-        each
-        for each in whole.manifests
-        if package in (each.package, each.distribution) and manifest in (None, each.name)
-    ]
-    if not found:
-        packages = sorted({each.package for each in whole.manifests})
-        raise BadInput(
-            "no-patches",
-            f"no manifest is for {package}" + (f" and called {manifest}" if manifest else ""),
-            where=str(whole.root),
-            remedy=f"there are some for: {', '.join(packages)}; a loose diff: --file FILE",
-        )
-    chosen = [each for each in found if each.patches]
-    return [(f"{each.name}/" if len(chosen) > 1 else "", load_series(whole, each, only)) for each in chosen]
-
-
-def _from_files(package: str, files: tuple[Path, ...]) -> list[tuple[str, Series]]:
-    data = {str(file): file.read_bytes() for file in files}
-    entries = tuple(PatchEntry(re.sub(r"\.(patch|diff)$", "", file.name), str(file)) for file in files)
-    return [
-        (
-            "",
-            Series(
-                Manifest(Path(), "loose", package, "", (), (entry,)),
-                {entry.file: diff.parse(data[entry.file], entry.file)},
-                {entry.file: hashlib.sha256(data[entry.file]).hexdigest()},
-            ),
-        )
-        for entry in entries
-    ]
 
 
 def _print_table(found: Survey) -> None:
@@ -140,25 +97,26 @@ def _print_table(found: Survey) -> None:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Any]:
-    """A bar on a terminal, plain lines where there is none; what it yields is called once a release."""
+def _progress() -> Iterator[Callable[[int], Callable[[], None]]]:
+    """A bar on a terminal, plain lines where there is none. It yields what is told the number of releases and gives
+    what is called once a release."""
     lock = threading.Lock()
-    if sys.stderr.isatty():
-        with click.progressbar(length=total, label="releases", file=sys.stderr) as bar:
+    with ExitStack() as stack:
 
-            def step() -> None:
+        def started(total: int) -> Callable[[], None]:
+            bar = stack.enter_context(click.progressbar(length=total, label="releases", file=sys.stderr))
+            shown = sys.stderr.isatty()
+            count = 0
+
+            def done() -> None:
+                nonlocal count
                 with lock:
-                    bar.update(1)
+                    count += 1
+                    if shown:
+                        bar.update(1)
+                    elif count % 10 == 0 or count == total:
+                        click.echo(f"{count} of {total} releases", err=True)
 
-            yield step
-        return
-    count = 0
+            return done
 
-    def line() -> None:
-        nonlocal count
-        with lock:
-            count += 1
-            if count % 10 == 0 or count == total:
-                click.echo(f"{count} of {total} releases", err=True)
-
-    yield line
+        yield started

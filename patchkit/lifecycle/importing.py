@@ -223,7 +223,7 @@ def nearer(files: Mapping[str, bytes], chosen: Release, others: Iterable[Release
     return (best[2], best[0], own) if best is not None and best[0] < own else None
 
 
-def prose_of(piece: Piece, origin: str, description: str | None) -> Header:
+def prose_of(piece: Piece, origin: str, description: str) -> Header:
     """The imported patch's header: its own, with where it comes from."""
     own = header.parse(piece.data)
     kept = [(name, value) for name, value in own.fields if name.lower() not in ("index", "diff")]

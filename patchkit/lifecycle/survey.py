@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from patchkit import diff
+from patchkit.catalog.model import Manifest, PatchEntry
 from patchkit.errors import PatchkitError, Unreachable
 from patchkit.index import Indexes
 from patchkit.lifecycle import releases
@@ -69,6 +73,18 @@ def choose_versions(known: Iterable[Version], wanted: str | None) -> list[str]:
     final = [version for version in known if not version.is_prerelease]
     chosen = list(SpecifierSet(wanted).filter(known)) if wanted else final
     return [str(version) for version in sorted(chosen, reverse=True)]
+
+
+def loose(package: str, files: Iterable[Path]) -> list[tuple[str, Series]]:
+    """Diffs that are in no catalog, each as a series of its own. Raises as ``diff.parse``."""
+    found = []
+    for file in files:
+        data = file.read_bytes()
+        entry = PatchEntry(file.name.removesuffix(".patch").removesuffix(".diff"), str(file))
+        manifest = Manifest(Path(), "loose", package, "", (), (entry,))
+        parsed = {entry.file: diff.parse(data, entry.file)}
+        found.append(("", Series(manifest, parsed, {entry.file: hashlib.sha256(data).hexdigest()})))
+    return found
 
 
 def survey(

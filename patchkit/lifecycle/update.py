@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
-from dataclasses import dataclass
 
 from patchkit.catalog.condition import mentions
 from patchkit.errors import BadInput
 from patchkit.findings import Finding
 from patchkit.images import paths
-from patchkit.images.model import Identity, Image, Reference
+from patchkit.images.model import Image, Reference
 from patchkit.plan import DELIVERABLE, Plan
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """The name's image in its registry, and whether any of the known digests is one of its own."""
-
-    registry: Reference
-    identity: Identity
-    is_new: bool
 
 
 def in_registry(reference: Reference) -> Reference:
@@ -39,11 +28,6 @@ def in_registry(reference: Reference) -> Reference:
         where=str(reference),
         remedy="name it: --image docker://NAME:TAG",
     )
-
-
-def news(image: Image, known: Iterable[str]) -> News:
-    """Compare the registry's image with the digests that are known of it."""
-    return News(image.reference, image.identity, not set(image.identity.digests) & set(known))
 
 
 def to_do(plan: Plan, image: Image, name: str) -> list[Finding]:

@@ -31,8 +31,7 @@ class Task:
 
     ``patch`` is the id of the patch that is edited, empty for a new one; ``entry_file`` the diff of its variant;
     ``release`` how the files' origin is called, ``version`` and ``python`` the package's and Python's there; ``image``
-    the image reference where it was one; ``catalog`` the catalog's folder; ``rebased_from`` the diff of the variant
-    that this work carries over, empty where it is no rebase.
+    the image reference where it was one; ``catalog`` the catalog's folder.
     """
 
     manifest: str
@@ -44,7 +43,6 @@ class Task:
     patch: str = ""
     entry_file: str = ""
     image: str = ""
-    rebased_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +149,7 @@ def find(name: str, manifest: str | None = None) -> Path:
 def settle(work: Work, patch: str, entry_file: str) -> Path:
     """Note that the work is saved as that patch: editing the patch again takes up the same folder, which is called by
     the patch's name where it lies in ``home``. Returns where it lies."""
-    settled = Work(work.folder, replace(work.task, patch=patch, entry_file=entry_file, rebased_from=""), work.base)
+    settled = Work(work.folder, replace(work.task, patch=patch, entry_file=entry_file), work.base)
     _write_task(settled)
     place = work.folder.parent / patch
     if work.folder.name == NEW and work.folder.parent.parent == home() and not place.exists():

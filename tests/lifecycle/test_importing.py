@@ -99,7 +99,7 @@ def mail(subject, number):
 def test_an_mbox_is_a_patch_a_mail_called_by_its_subject():
     found = importing.pieces("all.mbox", (mail("Mend the norm", 1) + mail("Mend: more!", 2)).encode())
     assert [each.name for each in found] == ["mend-the-norm", "mend-more"]
-    prose = importing.prose_of(found[0], "other, all.mbox", None)
+    prose = importing.prose_of(found[0], "other, all.mbox", "")
     assert (prose.title, prose.get("Author"), prose.get("Origin")) == (
         "Mend the norm",
         "A <a@example.org>",
@@ -114,7 +114,7 @@ def test_one_diff_is_called_by_its_file():
 
 def test_an_origin_that_the_patch_names_itself_is_kept():
     own = Piece("x", f"Description: D\nOrigin: upstream, https://example.org/1\n\n{section('pkg/a.py')}".encode())
-    assert importing.prose_of(own, "other, x.patch", None).get("Origin") == "upstream, https://example.org/1"
+    assert importing.prose_of(own, "other, x.patch", "").get("Origin") == "upstream, https://example.org/1"
     assert importing.prose_of(own, "other", "Mine").title == "Mine"
 
 

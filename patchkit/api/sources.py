@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from patchkit import api
+from patchkit.api.look import Options, facts, launch_for, opened
 from patchkit.catalog.load import load_catalog
 from patchkit.catalog.match import match
 from patchkit.catalog.model import Catalog, Manifest
@@ -33,7 +33,20 @@ class Source:
     shipped: Mapping[str, str] = field(default_factory=dict)
 
 
-def from_image(reference: str, files: Sequence[str], options: api.Options) -> Source:
+def of(image: str | None, version: str | None, files: Sequence[str], options: Options, url: str | None) -> Source:
+    """The image, or the release: exactly one of both is given; see ``from_image`` and ``from_index``.
+
+    Raises:
+        patchkit.errors.BadInput: ``image-or-version``.
+    """
+    if bool(image) == bool(version):
+        raise BadInput("image-or-version", "name either an image or a release", remedy="give --image or --version")
+    if image:
+        return from_image(image, files, options)
+    return from_index(version or "", files[0].partition("/")[0] if files else "", options, url)
+
+
+def from_image(reference: str, files: Sequence[str], options: Options) -> Source:
     """The package as the image had it before any patch of ours.
 
     Raises:
@@ -41,13 +54,13 @@ def from_image(reference: str, files: Sequence[str], options: api.Options) -> So
         patchkit.errors.Unreachable: the image cannot be read.
     """
     catalog = load_catalog(options.catalog)
-    with api.opened(reference, options) as image:
+    with opened(reference, options) as image:
         origin = image.origin()
         manifest = match(catalog, origin.identity.digests, origin.reference, options.manifest).manifest
         series = load_series(catalog, manifest)
-        site = api.facts(
+        site = facts(
             origin,
-            api.launch_for(origin, options),
+            launch_for(origin, options),
             manifest.package,
             tuple(dict.fromkeys([*files, *series.paths])),
             manifest.decoys,
@@ -68,7 +81,7 @@ def from_image(reference: str, files: Sequence[str], options: api.Options) -> So
         return Source(catalog, manifest, series, release, site.python[:2], platform, reference, shipped)
 
 
-def from_index(version: str, package: str, options: api.Options, url: str | None) -> Source:
+def from_index(version: str, package: str, options: Options, url: str | None) -> Source:
     """A release on the package index; the newest final one for ``latest``.
 
     Raises:
