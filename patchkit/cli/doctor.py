@@ -21,7 +21,13 @@ from patchkit.findings import worst
 @click.option(
     "--compose", multiple=True, type=click.Path(path_type=Path, dir_okay=False), help="A compose file (repeatable)."
 )
-@click.option("--host", metavar="URL", help="The engine, as DOCKER_HOST spells it.")
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="URL",
+    help="An engine's address or context (repeatable).",
+)
 @click.option(
     "--catalog", type=click.Path(path_type=Path, file_okay=False), help="Folder with manifests/ and patches/."
 )
@@ -34,7 +40,7 @@ def command(
     image: str | None,
     container: str | None,
     compose: tuple[Path, ...],
-    host: str | None,
+    hosts: tuple[str, ...],
     catalog: Path | None,
     output: Path,
     explain: str | None,
@@ -52,7 +58,7 @@ def command(
 
         _explain(explain)
         return 0
-    findings = examine(World(Question(image, container, compose, host, catalog, output)))
+    findings = examine(World(Question(image, container, compose, hosts, catalog, output)))
     parts = show.finding_parts(findings)
     if as_json:
         print_json(document("doctor", findings=parts))

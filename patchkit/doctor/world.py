@@ -9,12 +9,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from patchkit.api.containers import connect, running, verify_container
+from patchkit.api.look import Options, launch_for, status
+from patchkit.api.prove import Verified
 from patchkit.catalog.load import load_catalog
 from patchkit.catalog.model import Catalog
 from patchkit.deliver.image import LABEL_FINGERPRINT, LABEL_ORIGIN_DIGEST, LABEL_ORIGIN_NAME, LABEL_RECEIPT
 from patchkit.deliver.receipt import Receipt, load
 from patchkit.errors import PatchkitError, Refused
-from patchkit.images.engine import Engine, engine
+from patchkit.images.containers import Container as Files
+from patchkit.images.engine import Engine
+from patchkit.plan import Plan
+from patchkit.proof.processes import Inside, look_inside
+from patchkit.site.model import Launch
+from patchkit.site.record import find_dist, parse_record
+from patchkit.stack.compose_model import Model, read
 
 Json = Mapping[str, Any]
 
@@ -23,13 +32,13 @@ _AT_ONCE = 8  # inspections under way at the same time: an engine answers some 1
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the person asked about; empty parts mean everything there is. ``output`` is the folder whose receipt counts
-    as this project's."""
+    """What the person asked about; empty parts mean everything there is. ``hosts`` are engines, the first of which is
+    looked into and the others compared with it. ``output`` is the folder whose receipt counts as this project's."""
 
     image: str | None = None
     container: str | None = None
     compose: tuple[Path, ...] = ()
-    host: str | None = None
+    hosts: tuple[str, ...] = ()
     catalog: Path | None = None
     output: Path = Path(".patchkit")
 
@@ -65,6 +74,18 @@ class Container:
         return list(self.inspect.get("Mounts") or [])
 
 
+def caches_of(launch: Launch, cwd: str) -> tuple[str, ...]:
+    """Where vLLM, torch inductor and Triton keep what they compiled, under this launch's environment."""
+    env = launch.env
+    home = env.get("HOME") or ("/root" if launch.user in ("", "0", "root", "0:0") else cwd)
+    base = env.get("XDG_CACHE_HOME") or f"{home.rstrip('/')}/.cache"
+    return (
+        env.get("VLLM_CACHE_ROOT") or f"{base}/vllm",
+        env.get("TORCHINDUCTOR_CACHE_DIR") or f"/tmp/torchinductor_{launch.user or 'root'}",  # noqa: S108 - theirs
+        env.get("TRITON_CACHE_DIR") or f"{env.get('TRITON_HOME') or home.rstrip('/')}/.triton/cache",
+    )
+
+
 @dataclass
 class World:
     """The engine, its patched images and its containers, the catalog, and the receipts."""
@@ -74,7 +95,7 @@ class World:
     @cached_property
     def _engine(self) -> tuple[Engine | None, PatchkitError | None]:
         try:
-            found = engine(self.question.host)
+            found = connect(next(iter(self.question.hosts), None))
             _ = found.version
         except PatchkitError as error:
             return None, error
@@ -173,6 +194,78 @@ class World:
             except PatchkitError as error:
                 found[place] = error
         return found
+
+    @cached_property
+    def verified(self) -> Mapping[str, Verified | PatchkitError]:
+        """Container ID -> what its receipt says against its files as they are now, without running anything; for those
+        that carry a label of ours, or whose image has a receipt for mounts in the output folder."""
+        asked = [item for item in self.containers if item.running and self.expects_patches(item)]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return dict(zip([item.id for item in asked], pool.map(self._verify, asked), strict=True))
+
+    def expects_patches(self, container: Container) -> bool:
+        """Whether something says that this container runs patched files."""
+        bound = [each for each in self.receipts.values() if isinstance(each, Receipt) and each.kind == "bind"]
+        return bool(container.fingerprint) or any(
+            container.image_id in receipt.delivered_identity.digests for receipt in bound
+        )
+
+    def _verify(self, container: Container) -> Verified | PatchkitError:
+        try:
+            return verify_container(
+                container.id,
+                Options(catalog=self.question.catalog, run=False),
+                output_folder=self.question.output,
+                host=next(iter(self.question.hosts), None),
+            )
+        except PatchkitError as error:
+            return error
+
+    @cached_property
+    def inside(self) -> Mapping[str, tuple[Launch, Inside | None]]:
+        """Container ID -> its launch and a look at its processes, patched files and compile caches."""
+        proven = [(item, done) for item in self.containers if isinstance(done := self.verified.get(item.id), Verified)]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            looks = pool.map(lambda one: self._look(*one), proven)
+            return {item.id: look for (item, _), look in zip(proven, looks, strict=True) if look is not None}
+
+    def _look(self, container: Container, done: Verified) -> tuple[Launch, Inside | None] | None:
+        try:
+            with running(container.id, next(iter(self.question.hosts), None)) as live:
+                launch = launch_for(live, Options(launch=done.receipt.launch_given or None))
+                files = [file.image_path for file in done.receipt.files]
+                return launch, look_inside(live, launch, files, caches_of(launch, live.container.cwd))
+        except PatchkitError:
+            return None  # it ended meanwhile
+
+    def shipped(self, container: Container, base: str) -> Mapping[str, str]:
+        """What RECORD says that the package's files were when they were installed: path -> sha256 (hex)."""
+        receipt = self.verified.get(container.id)
+        assert self.engine is not None
+        with Files(self.engine, container.id) as found:
+            package = receipt.receipt.package if isinstance(receipt, Verified) else ""
+            dist = find_dist(found.fs, base, package)
+            return parse_record(found.fs.read(dist.record)) if dist and dist.record else {}
+
+    @cached_property
+    def plan(self) -> Plan | PatchkitError | None:
+        """What the patches would do to the image asked about; None where none was."""
+        if self.question.image is None or self.catalog is None:
+            return None
+        try:
+            return status(self.question.image, Options(catalog=self.question.catalog))
+        except PatchkitError as error:
+            return error
+
+    @cached_property
+    def compose(self) -> Model | PatchkitError | None:
+        """The effective model of the compose files asked about, None where none were."""
+        if not self.question.compose:
+            return None
+        try:
+            return read(self.question.compose)
+        except PatchkitError as error:
+            return error
 
     def receipt_of(self, container: Container) -> Receipt | None:
         """The receipt file that the container's label names, None where there is none to be read."""

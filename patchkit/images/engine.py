@@ -172,6 +172,15 @@ class Engine:
                 return None
             raise
 
+    def logs(self, container: str, tail: int) -> list[str]:
+        """The last ``tail`` lines that a container wrote, both streams in the order of the engine."""
+        params = {"stdout": "1", "stderr": "1", "tail": str(tail)}
+        raw: bytes = self.call("GET", f"/containers/{_quote(container)}/logs", params=params).content
+        inspected = self.inspect_container(container) or {}
+        if not (inspected.get("Config") or {}).get("Tty"):
+            raw = b"".join(_frames(raw))
+        return raw.decode("utf-8", "replace").splitlines()
+
     # -- containers and tags that we make --------------------------------------------------------------------------
 
     def create(self, spec: Mapping[str, Any]) -> str:
@@ -395,6 +404,16 @@ def _is_dead(label: str) -> bool:
     if here != _here() or not rest.isdigit() or not started:
         return False
     return _started(int(rest)) != started
+
+
+def _frames(raw: bytes) -> Iterator[bytes]:
+    """The payloads of a multiplexed stream: frames of stream number, three zeros, length as four bytes, payload (Docker
+    Engine API, "Attach to a container", stream format)."""
+    at = 0
+    while at + 8 <= len(raw):
+        length = int.from_bytes(raw[at + 4 : at + 8], "big")
+        yield raw[at + 8 : at + 8 + length]
+        at += 8 + length
 
 
 def _is_loopback(name: str) -> bool:

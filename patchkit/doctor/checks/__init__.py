@@ -1,5 +1,5 @@
 """The checks, one module a subject. Importing this package registers them all."""
 
-from patchkit.doctor.checks import catalog, containers, engine, images
+from patchkit.doctor.checks import catalog, compose, containers, engine, host, images, plan
 
-__all__ = ["catalog", "containers", "engine", "images"]
+__all__ = ["catalog", "compose", "containers", "engine", "host", "images", "plan"]

@@ -50,3 +50,38 @@ def unused(world: World) -> Iterator[Report]:
         name = path.relative_to(catalog.root).as_posix()
         if name not in listed and not name.startswith("patches/retired/"):
             yield Report("no manifest lists this patch", where=str(path), remedy="list it in a manifest, or remove it")
+
+
+@check(
+    "targets-shared",
+    "note",
+    "two patches of one series change the same file",
+    """They apply in the order of the series, the later on top of the earlier: leaving one out with --only may make the
+    other fail.""",
+)
+def shared_targets(world: World) -> Iterator[Report]:
+    for manifest in world.catalog.manifests if world.catalog else ():
+        by_path: dict[str, list[str]] = {}
+        for entry in manifest.patches:
+            for path in entry.post or entry.pre:
+                if entry.id not in by_path.setdefault(path, []):
+                    by_path[path].append(entry.id)
+        for path, names in sorted(by_path.items()):
+            if len(names) > 1:
+                yield Report(f"{', '.join(names)} change it in this order", where=f"{manifest.name}: {path}")
+
+
+@check(
+    "manifests-overlap",
+    "warning",
+    "two manifests claim the same images",
+    "An image that two manifests claim is refused until the person names one: narrow their patterns.",
+)
+def overlap(world: World) -> Iterator[Report]:
+    claims: dict[str, list[str]] = {}
+    for manifest in world.catalog.manifests if world.catalog else ():
+        for claim in {*(each.match for each in manifest.images), *manifest.digests}:
+            claims.setdefault(claim, []).append(manifest.name)
+    for claim, names in sorted(claims.items()):
+        if len(names) > 1:
+            yield Report(f"{' and '.join(names)} claim {claim}", remedy="narrow one, or name one with --manifest")

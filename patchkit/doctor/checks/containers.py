@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from patchkit.api.prove import Verified
 from patchkit.deliver.receipt import Receipt
 from patchkit.doctor.model import Report, check
 from patchkit.doctor.world import World
+from patchkit.proof.processes import judge
+from patchkit.stack.loglines import known_lines
 
 
 @check(
@@ -99,3 +102,178 @@ def receipt_unreadable(world: World) -> Iterator[Report]:
     for place, receipt in world.receipts.items():
         if not isinstance(receipt, Receipt):
             yield Report(receipt.what, where=str(place), remedy=receipt.remedy or "")
+
+
+@check(
+    "container-not-proven",
+    "error",
+    "a container does not run the files that were delivered",
+    """The receipt says which bytes must lie where; read from outside, the container has others, or its launch would
+    find other files, or a compiled file would run instead of the patched source. A newer image under the mounts, a second
+    patcher, a shadowing folder, a changed PYTHONPATH and stale bytecode all end here.""",
+)
+def not_proven(world: World) -> Iterator[Report]:
+    for container in world.containers:
+        done = world.verified.get(container.id)
+        if isinstance(done, Verified):
+            for level in done.proof.levels:
+                for file in level.files:
+                    if file.state == "failed":
+                        yield Report(
+                            f"{level.name}: {file.detail or file.cause}",
+                            where=f"{container.name}:{file.name}",
+                            remedy=f"see all levels: patchkit verify --container {container.name}",
+                        )
+        elif done is not None:
+            yield Report(done.what, where=container.name, remedy=done.remedy or "")
+
+
+@check(
+    "mount-wrong",
+    "error",
+    "a patched file is not mounted as it was delivered",
+    """A mount may be missing, lie under another one, show another file, or hold an inode that was replaced on the host
+    since (moby#15793): the container then reads something else than the file that was proven. Recreate it with the
+    overlay; a restart keeps the old inode.""",
+)
+def mount_wrong(world: World) -> Iterator[Report]:
+    for container in world.containers:
+        done = world.verified.get(container.id)
+        if isinstance(done, Verified):
+            for finding in done.findings:
+                if finding.id == "mount-wrong" and finding.severity == "error":
+                    yield Report(finding.what, finding.where, finding.evidence, finding.remedy)
+
+
+@check(
+    "mount-writable",
+    "warning",
+    "a patched file is mounted writable",
+    "A program in the container could change the patched file on the host. The overlay mounts read-only.",
+)
+def mount_writable(world: World) -> Iterator[Report]:
+    for container in world.containers:
+        receipt = world.receipt_of(container)
+        ours = {mount.target for mount in receipt.mounts} if receipt else set()
+        for mount in container.mounts:
+            if mount.get("Destination") in ours and mount.get("RW"):
+                yield Report("it can be written to", f"{container.name}:{mount['Destination']}", remedy="mount it :ro")
+
+
+@check(
+    "mount-hides-other",
+    "error",
+    "a mount hides a file that is not the one it was made for",
+    """The image under the mounts is a newer one: its RECORD tells another hash for the file than the pre-image of the
+    patch, so the mount silently reverts everything that upstream changed there since. RECORD is read, so this is found
+    although the file itself cannot be seen under the mount.""",
+)
+def hides_other(world: World) -> Iterator[Report]:
+    for container in world.containers:
+        done = world.verified.get(container.id)
+        if not isinstance(done, Verified) or done.receipt.kind != "bind":
+            continue
+        for file in done.receipt.files:
+            shipped = world.shipped(container, file.image_path.removesuffix(file.path).rstrip("/")).get(file.path)
+            if shipped and f"sha256:{shipped}" != file.pre:
+                yield Report(
+                    f"the image ships sha256:{shipped[:12]}, the patch was made for {file.pre[:19]}",
+                    where=f"{container.name}:{file.image_path}",
+                    remedy=f"patch what is there now: patchkit apply --image {container.image_name} --mode bind",
+                )
+
+
+@check(
+    "process-older",
+    "error",
+    "a process started before the patched files were there",
+    "Python keeps the modules that it imported. Restart the container, or recreate it where the files are mounted.",
+)
+def process_older(world: World) -> Iterator[Report]:
+    yield from _of_processes(world, "process-older")
+
+
+@check(
+    "environment-overridden",
+    "warning",
+    "a process has another environment than the launch",
+    """PATH, PYTHONPATH, VIRTUAL_ENV and the like decide which copy is imported. A process that was started with others
+    may import another copy than the one that was proven.""",
+)
+def environment(world: World) -> Iterator[Report]:
+    yield from _of_processes(world, "environment-overridden")
+
+
+@check(
+    "processes-unseen",
+    "error",
+    "a container's processes could not be looked at",
+    "Without them nobody can say whether they started before the patched files were there.",
+)
+def unseen(world: World) -> Iterator[Report]:
+    yield from _of_processes(world, "processes-unseen")
+
+
+def _of_processes(world: World, name: str) -> Iterator[Report]:
+    for container in world.containers:
+        look = world.inside.get(container.id)
+        if look is not None:
+            for finding in judge(look[1], look[0], container.name):
+                if finding.id == name:
+                    yield Report(finding.what, finding.where, finding.evidence, finding.remedy)
+
+
+@check(
+    "file-shared",
+    "warning",
+    "a patched file has more than one name",
+    """The file is hard-linked, as package caches and several virtual environments do (uv#15700). Whoever edits it in
+    place changes every environment; patchkit replaces files and breaks the link, so the other name keeps the old bytes.""",
+)
+def shared(world: World) -> Iterator[Report]:
+    for container in world.containers:
+        look = world.inside.get(container.id)
+        done = world.verified.get(container.id)
+        mounted = {mount.target for mount in done.receipt.mounts} if isinstance(done, Verified) else set()
+        for path, links in (look[1].links if look and look[1] else {}).items():
+            if links > 1 and path not in mounted:
+                yield Report(f"it has {links} names", where=f"{container.name}:{path}")
+
+
+@check(
+    "compile-cache-older",
+    "warning",
+    "a cache of compiled kernels is older than the patched server",
+    """vLLM, torch inductor and Triton keep what they compiled. A cache on a volume that was filled before this server
+    started may hold kernels of the unpatched code (vllm-ascend#15188). The overlay gives such caches the fingerprint as
+    part of their name.""",
+)
+def cache_older(world: World) -> Iterator[Report]:
+    for container in world.containers:
+        look = world.inside.get(container.id)
+        if look is None or look[1] is None:
+            continue
+        started = min((process.started for process in look[1].processes if process.is_python), default=None)
+        for folder, oldest in look[1].oldest.items():
+            keyed = container.fingerprint and container.fingerprint[:12] in folder
+            if started is not None and oldest is not None and oldest < started and not keyed:
+                yield Report(
+                    "it holds files from before this server started",
+                    where=f"{container.name}:{folder}",
+                    remedy="empty it once, or name it after the fingerprint",
+                )
+
+
+@check(
+    "log-known-bad",
+    "warning",
+    "a line in a container's log is known to mean trouble",
+    "The log of a server tells of a missing kernel or a slow way round long before anybody measures it.",
+)
+def known_bad(world: World) -> Iterator[Report]:
+    if world.engine is None:
+        return
+    for container in world.containers:
+        if world.expects_patches(container):
+            for line, known in known_lines(world.engine.logs(container.id, tail=2000)):
+                yield Report(known.what, where=container.name, evidence=line[:200], remedy=known.remedy)

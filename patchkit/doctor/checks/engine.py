@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
+from patchkit.api.containers import connect
+from patchkit.deliver.image import LABEL_FINGERPRINT
 from patchkit.doctor.model import Report, check
 from patchkit.doctor.world import World
+
+_LITTLE = 5 * 2**30  # bytes: less than one image of a serving stack
 
 
 @check(
@@ -59,3 +65,68 @@ def leftovers(world: World) -> Iterator[Report]:
             yield Report(
                 "a temporary container of a run that is over", item["Id"][:12], remedy=f"docker rm -f {item['Id'][:12]}"
             )
+
+
+@check(
+    "engine-rootless",
+    "note",
+    "owners inside containers are shifted",
+    """A rootless engine, or one with user namespaces, maps the container's users to others on the host: files that are
+    mounted must be readable by everybody, which patchkit's are.""",
+)
+def rootless(world: World) -> Iterator[Report]:
+    if world.engine is not None and world.engine.is_rootless:
+        yield Report("this engine is rootless or maps users", where=world.engine.host)
+
+
+@check(
+    "selinux-label",
+    "warning",
+    "a mounted file lacks its SELinux label",
+    """Where SELinux is enforced a container may not read a bind-mounted file that is not labelled for it (podman#5059).
+    The overlay labels the files that patchkit wrote; a command line needs :z.""",
+)
+def selinux(world: World) -> Iterator[Report]:
+    if world.engine is None or "name=selinux" not in " ".join(map(str, world.engine.info.get("SecurityOptions") or [])):
+        return
+    for container in world.containers:
+        receipt = world.receipt_of(container)
+        ours = {mount.target for mount in receipt.mounts} if receipt else set()
+        for mount in container.mounts:
+            if mount.get("Destination") in ours and "z" not in str(mount.get("Mode", "")).lower():
+                yield Report("mounted without z", f"{container.name}:{mount['Destination']}", remedy="mount it with :z")
+
+
+@check(
+    "disk-low",
+    "warning",
+    "the engine's disk is nearly full",
+    "An image that does not fit is not written, and a server that cannot write its compile cache starts slowly or not.",
+)
+def disk(world: World) -> Iterator[Report]:
+    engine = world.engine
+    root = Path(str(engine.info.get("DockerRootDir") or "")) if engine is not None and not engine.is_remote else None
+    if root is not None and root.is_dir():
+        usage = shutil.disk_usage(root)
+        if usage.free < _LITTLE:
+            yield Report(f"{usage.free // 2**20} MiB are left", where=str(root), remedy="make room: docker system df")
+
+
+@check(
+    "nodes-differ",
+    "error",
+    "engines hold different patched code under one name",
+    "A model that runs on several hosts must run the same patched code on each: compare the fingerprints.",
+)
+def nodes(world: World) -> Iterator[Report]:
+    prints: dict[str, dict[str, str]] = {}
+    for host in world.question.hosts if len(world.question.hosts) > 1 else ():
+        found = connect(host)
+        for item in found.images(LABEL_FINGERPRINT):
+            for tag in item.get("RepoTags") or ():
+                prints.setdefault(str(tag), {})[host] = str(item["Labels"][LABEL_FINGERPRINT])
+    for tag, by_host in sorted(prints.items()):
+        told = {host: by_host.get(host, "not there") for host in world.question.hosts}
+        if len(set(told.values())) > 1:
+            evidence = ", ".join(f"{host}: {fingerprint[:16]}" for host, fingerprint in told.items())
+            yield Report("not the same on every host", where=tag, evidence=evidence, remedy="patchkit apply on each")

@@ -1,0 +1,78 @@
+"""A compose project: is it wired at all, and onto the copy that serves?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from patchkit.deliver.receipt import Receipt
+from patchkit.doctor.model import Report, check
+from patchkit.doctor.world import World
+from patchkit.errors import PatchkitError
+from patchkit.stack.compose_model import Model, plain_name
+
+
+@check(
+    "compose-invalid",
+    "error",
+    "the compose files do not make a project",
+    "Compose itself reads the files; what it refuses, patchkit cannot judge.",
+)
+def invalid(world: World) -> Iterator[Report]:
+    if isinstance(world.compose, PatchkitError):
+        yield Report(world.compose.what, where=world.compose.where or "", remedy=world.compose.remedy or "")
+
+
+@check(
+    "compose-unwired",
+    "error",
+    "a service runs an image as it was before its patches",
+    """The patches are declared and delivered, and this project starts the unpatched image without the mounts. Give the
+    overlay with -f after the project's own files, each time.""",
+)
+def unwired(world: World) -> Iterator[Report]:
+    if not isinstance(world.compose, Model):
+        return
+    delivered = [each for each in world.receipts.values() if isinstance(each, Receipt)]
+    origins: dict[str, Receipt | None] = {
+        plain_name(image.origin_name): None for image in world.patched_images if image.origin_name
+    }
+    origins |= {
+        plain_name(receipt.origin.partition(":")[2]): receipt
+        for receipt in delivered
+        if receipt.origin.startswith("docker-daemon:")
+    }
+    for service in world.compose.services:
+        name = plain_name(service.image) if service.image else ""
+        if name not in origins:
+            continue
+        receipt = origins[name]
+        targets = {mount.target for mount in service.mounts}
+        if receipt is not None and receipt.kind == "bind" and {mount.target for mount in receipt.mounts} <= targets:
+            continue
+        yield Report(
+            f"service {service.name} starts {service.image} without the patches",
+            where=", ".join(map(str, world.question.compose)),
+            remedy="docker compose -f compose.yaml -f .patchkit/compose.patchkit.yaml up -d",
+        )
+
+
+@check(
+    "mount-on-decoy",
+    "error",
+    "a service mounts files onto a copy that does not serve",
+    """The mount lands on a known decoy, a second copy of the package that the server does not import: it changes
+    nothing and nobody notices.""",
+)
+def on_decoy(world: World) -> Iterator[Report]:
+    if not isinstance(world.compose, Model) or world.catalog is None:
+        return
+    decoys = {decoy for manifest in world.catalog.manifests for decoy in manifest.decoys}
+    for service in world.compose.services:
+        for mount in service.mounts:
+            for decoy in sorted(decoys):
+                if mount.target.startswith(decoy.rstrip("/") + "/"):
+                    yield Report(
+                        f"service {service.name} mounts onto {decoy}",
+                        where=mount.target,
+                        remedy="see which copy serves: patchkit resolve --image IMAGE PACKAGE",
+                    )

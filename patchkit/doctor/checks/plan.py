@@ -1,0 +1,66 @@
+"""One image, looked at as ``status`` does: only where the person names it, since that takes reading the image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from patchkit.doctor.model import Report, check
+from patchkit.doctor.world import World
+from patchkit.errors import PatchkitError
+
+
+@check(
+    "patch-refused",
+    "error",
+    "a patch cannot be delivered to this image",
+    "The image moved, or the patch is not for it. Nothing is applied until every patch of the series has its place.",
+)
+def refused(world: World) -> Iterator[Report]:
+    plan = world.plan
+    if isinstance(plan, PatchkitError):
+        yield Report(plan.what, where=plan.where or "", remedy=plan.remedy or "")
+    elif plan is not None:
+        for row in plan.refused:
+            yield Report(
+                f"{row.told_state}: {row.detail}",
+                where=f"{row.patch}: {row.path}",
+                remedy=f"see each hunk: patchkit status --image {plan.reference}",
+            )
+
+
+@check(
+    "no-longer-needed",
+    "note",
+    "a patch's drop condition holds on this image",
+    "Upstream has fixed what the patch was for. Retire it, so that the series stays small.",
+)
+def droppable(world: World) -> Iterator[Report]:
+    yield from _told(world, "no-longer-needed")
+
+
+@check(
+    "several-copies",
+    "note",
+    "the image holds more than one copy of the package",
+    """Which one is imported depends on how Python is started: a console script has its own folder first, -m and -c the
+    working folder. A mount or an edit on the wrong copy loads, looks fine, and fails far away.""",
+)
+def copies(world: World) -> Iterator[Report]:
+    yield from _told(world, "other-copy")
+
+
+@check(
+    "resolution-disagrees",
+    "warning",
+    "reading the image and asking its interpreter differ",
+    "What the files say should be imported and what the interpreter says are not the same: neither is to be trusted.",
+)
+def disagrees(world: World) -> Iterator[Report]:
+    yield from _told(world, "resolution-disagrees")
+
+
+def _told(world: World, name: str) -> Iterator[Report]:
+    if world.plan is not None and not isinstance(world.plan, PatchkitError):
+        for finding in world.plan.findings:
+            if finding.id == name:
+                yield Report(finding.what, finding.where, finding.evidence, finding.remedy)
