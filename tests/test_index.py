@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from patchkit import cache, index
+from patchkit import index
 from patchkit.errors import Refused, Unreachable
 
 MODULE = b"def answer():\n    return 42\n"
@@ -372,17 +372,6 @@ def test_pips_switch_for_no_configuration_is_honoured(pip_home: Path, monkeypatc
     (pip_home / "config/pip/pip.conf").write_text("[global]\nindex-url = https://user/simple\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     assert index.configured().urls == ("https://pypi.org/simple",)
-
-
-def test_the_cache_lies_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATCHKIT_CACHE", "/somewhere")
-    assert cache.folder("wheels") == Path("/somewhere/wheels")
-    monkeypatch.delenv("PATCHKIT_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache.folder("wheels") == tmp_path / "patchkit/wheels"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache.folder("wheels") == tmp_path / ".cache/patchkit/wheels"
 
 
 def test_the_real_index_gives_single_files_of_a_real_wheel() -> None:
