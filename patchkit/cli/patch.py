@@ -125,8 +125,6 @@ def check(
             "path": section.target(int(strip) if strip.isdigit() else 1),
             "kind": section.kind,
             "hunks": len(section.hunks),
-            "added": sum(len(hunk.new) for hunk in section.hunks),
-            "removed": sum(len(hunk.old) for hunk in section.hunks),
         }
         for patch in map(_load, patches)
         for section in patch.files
@@ -145,9 +143,7 @@ def check(
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here instead of to standard output.")
 def merge(ours: Path, base: Path, theirs: Path, output: Path | None) -> int:
     """Bring the changes from BASE to THEIRS into OURS. Exit status 1 when conflicts are left, marked in the output."""
-    merged = merge3(
-        _read(base), _read(theirs), _read(ours), (f"base: {base.name}", f"theirs: {theirs.name}", f"ours: {ours.name}")
-    )
+    merged = merge3(_read(base), _read(theirs), _read(ours), (f"ours: {ours.name}", f"theirs: {theirs.name}"))
     if output is None:
         sys.stdout.buffer.write(merged.data)
         sys.stdout.buffer.flush()

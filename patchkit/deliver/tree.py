@@ -83,6 +83,12 @@ class Tree:
 
     def _edit(self, path: str, data: bytes | None, modes: Mapping[str, str], like: Mapping[str, str]) -> _Edit:
         old = self._lstat(path)
+        folder = path
+        while "/" in folder:
+            folder = folder.rpartition("/")[0]
+            above = self._lstat(folder)
+            if above is not None and not stat.S_ISDIR(above.st_mode):
+                raise Refused("file-in-the-way", "the patch needs a folder here, and a file is there", where=folder)
         if old is not None:
             if stat.S_ISDIR(old.st_mode):
                 raise Refused("folder-in-the-way", "the patch writes a file here, and a folder is there", where=path)
@@ -185,10 +191,6 @@ class _Writing:
                     with suppress(OSError):
                         step()
                 if isinstance(error, OSError):
-                    if error.errno in (errno.ENOTDIR, errno.EEXIST):
-                        raise Refused(
-                            "file-in-the-way", "the patch needs a folder where a file stands", where=at
-                        ) from error
                     raise Refused(
                         "not-written", f"{error.strerror}; every file is as it was", where=at,
                         remedy="mend that, then run the same command again",

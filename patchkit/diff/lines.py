@@ -52,8 +52,8 @@ def is_blank(line: bytes) -> bool:
 class Haystack:
     """The lines of one file, indexed for finding runs of lines."""
 
-    def __init__(self, lines: Sequence[bytes]) -> None:
-        self.lines = list(lines)
+    def __init__(self, lines: list[bytes]) -> None:
+        self.lines = lines
         self._index: dict[bytes, list[int]] | None = None
         self._counts: Counter[bytes] | None = None
         self._searches = 0
