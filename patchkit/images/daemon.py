@@ -96,6 +96,14 @@ class DaemonImage:
 
     @property
     def fs(self) -> Filesystem:
+        return self._opened()
+
+    @property
+    def knows_owners(self) -> bool:
+        """Whether the files' owners can be told; not by podman's API."""
+        return self._opened().knows_owners
+
+    def _opened(self) -> OverlayFilesystem | ArchiveFilesystem:
         if self._files is None:
             folders = overlay_folders(self.engine, self.inspected)
             lister = None if self.no_run else self._list

@@ -22,6 +22,11 @@ from patchkit.images.model import MAX_READ, Entry, EntryKind
 
 #: ``listdir`` reads at most so much of a folder's archive before it takes another road: site-packages hold gigabytes.
 LIST_BUDGET = 8 * 1024 * 1024
+#: A file of at most this size is kept when its entry is asked for: its bytes come in the same answer (40 ms in 20.10).
+_AT_ONCE = 1024 * 1024
+
+#: Not the image's: overlayfs's marks, and SELinux labels, which are this machine's.
+_STORES_OWN = ("trusted.overlay.", "user.overlay.", "security.selinux")
 
 # Go's fs.FileMode, in which the archive API tells an entry's kind
 _GO_SYMLINK = 1 << 27
@@ -34,7 +39,7 @@ def overlay_folders(engine: Engine, inspected: Json) -> tuple[Path, ...] | None:
     data = driver.get("Data") or {}
     if driver.get("Name") not in ("overlay2", "overlay") or "UpperDir" not in data or os.geteuid() != 0:
         return None
-    if engine.is_remote or engine.is_rootless:
+    if engine.is_remote or (engine.is_rootless and not (engine.kind == "podman" and _in_user_namespace())):
         return None
     status = {str(pair[0]): str(pair[1]) for pair in engine.info.get("DriverStatus") or [] if len(pair) == 2}
     # With redirect_dir or metacopy a layer's folder alone does not tell a file's place or content (overlayfs.rst).
@@ -49,6 +54,8 @@ def overlay_folders(engine: Engine, inspected: Json) -> tuple[Path, ...] | None:
 
 class OverlayFilesystem:
     """The merged view of layer folders as overlayfs would show it, whiteouts and opaque folders observed."""
+
+    knows_owners = True
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = tuple(folders)
@@ -67,7 +74,7 @@ class OverlayFilesystem:
             gid=status.st_gid,
             size=status.st_size if kind == "file" else 0,
             mtime=status.st_mtime_ns // 10**9,
-            target=str(Path(host).readlink()) if kind == "symlink" else "",
+            target=os.readlink(host) if kind == "symlink" else "",  # noqa: PTH115 - the text as it is, "./" and all
             xattrs=_xattrs(host),
         )
 
@@ -136,6 +143,12 @@ class ArchiveFilesystem:
         self._stays = False
         self._entries: dict[str, Entry | None] = {}
         self._names: dict[str, Sequence[str]] = {}
+        self._contents: dict[str, bytes] = {}
+
+    @property
+    def knows_owners(self) -> bool:
+        """Whether ``uid`` and ``gid`` of the entries are the image's."""
+        return self._engine.kind == "docker"
 
     @classmethod
     def of_container(cls, engine: Engine, container: str) -> ArchiveFilesystem:
@@ -153,14 +166,12 @@ class ArchiveFilesystem:
         entry = self.lstat(path)
         if entry is None or entry.kind != "file":
             raise FileNotFoundError(path)
-        with self._members(path) as members:
-            archive, member = members
-            if member.size > limit:
-                raise _too_large(path, member.size, limit)
-            file = archive.extractfile(member)
-            if file is None:
-                raise FileNotFoundError(path)
-            return file.read(limit)
+        if entry.size > limit:
+            raise _too_large(path, entry.size, limit)
+        if path in self._contents:
+            return self._contents[path]
+        with self._members(path) as (archive, member):
+            return _content(archive, member)
 
     def listdir(self, path: str) -> Sequence[str]:
         if path not in self._names:
@@ -186,8 +197,11 @@ class ArchiveFilesystem:
             if about is not None and about["mode"] & _GO_SYMLINK:
                 return Entry(path, "symlink", 0o777, 0, 0, target=str(about["linkTarget"]))
         try:
-            with self._members(path) as (_, member):
-                return entry_of(path, member)
+            with self._members(path) as (archive, member):
+                entry = entry_of(path, member)
+                if entry.kind == "file" and entry.size <= _AT_ONCE:
+                    self._contents[path] = _content(archive, member)
+                return entry
         except EngineError as error:
             if error.http == 404 or "not a directory" in error.what:
                 return None
@@ -283,6 +297,14 @@ def entry_of(path: str, member: tarfile.TarInfo) -> Entry:
     )
 
 
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(member)
+    data = file.read() if file is not None else b""
+    if len(data) != member.size:
+        raise EngineError(0, "a broken archive: it ends in the middle of a file", where=member.name)
+    return data
+
+
 def _too_large(path: str, size: int, limit: int) -> Refused:
     return Refused("file-too-large", f"the file has {size} bytes, more than the {limit} allowed", where=path)
 
@@ -300,7 +322,16 @@ def _is_whiteout(status: os.stat_result) -> bool:
 
 
 def _is_opaque(host: str) -> bool:
-    return _xattr(host, "trusted.overlay.opaque") == b"y"
+    # overlayfs.rst, "User xattr": an overlay mounted without privileges has its marks under user.overlay
+    return any(_xattr(host, f"{space}.overlay.opaque") == b"y" for space in ("trusted", "user"))
+
+
+def _in_user_namespace() -> bool:
+    """Whether owners are shown as a rootless podman's containers have them (``podman unshare``)."""
+    try:
+        return Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"]
+    except OSError:
+        return False
 
 
 def _xattr(host: str, name: str) -> bytes | None:
@@ -311,11 +342,6 @@ def _xattr(host: str, name: str) -> bytes | None:
 
 
 def _xattrs(host: str) -> dict[str, bytes]:
-    """The xattrs that belong to the image; overlayfs's own are the store's business."""
-    names = [name for name in os.listxattr(host, follow_symlinks=False) if not name.startswith("trusted.overlay.")]
-    return {name: os.getxattr(host, name, follow_symlinks=False) for name in names if not _is_local(name)}
-
-
-def _is_local(name: str) -> bool:
-    """SELinux labels are this machine's, not the image's."""
-    return name == "security.selinux"
+    """The xattrs that belong to the image."""
+    names = [name for name in os.listxattr(host, follow_symlinks=False) if not name.startswith(_STORES_OWN)]
+    return {name: os.getxattr(host, name, follow_symlinks=False) for name in names}

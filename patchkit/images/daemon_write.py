@@ -8,7 +8,7 @@ import json
 import re
 import tarfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -39,23 +39,45 @@ def derive(
     name = with_tag(target.name)
     check_names(image, name, force=force, in_place=in_place)
     with _base(image) as base:
+        if not base.knows_owners:
+            raise Unreachable(
+                "owners-unknown",
+                "podman does not tell who owns a file in the image, and its store cannot be read by this user",
+                where=str(image.reference),
+                remedy="podman unshare patchkit ... (or as root, for root's podman)",
+            )
         layer = build_layer(base.fs, derivation.changes)
-        made = _made(base, derivation, layer)
-        try:
-            read_back(base, made.image, layer, made.config)
+
+        def check() -> None:
             check_names(image, name, force=force, in_place=in_place)
-            base.engine.tag(made.image.id, name)
-            if image_id_of(base.engine, name) != made.image.id:
-                raise Refused("tag-moved", "somebody else moved the tag at the same time", where=name)
-            identity = made.image.identity
-        except BaseException:
-            made.image.close()
-            if not made.existed:
-                base.engine.remove_untagged(made.image.id)
-            raise
+
+        try:
+            return _written(base, derivation, layer, name, check)
+        except EngineError as error:
+            if error.http != 404:
+                raise
+            # An equal image was found, and somebody removed it before it had its tag: then it is made anew.
+            return _written(base, derivation, layer, name, check)
+
+
+def _written(base: DaemonImage, derivation: Derivation, layer: Layer, name: str, check: Callable[[], None]) -> Derived:
+    """Make the image, compare it with what was meant, and only then give it its name."""
+    made = _made(base, derivation, layer)
+    try:
+        read_back(base, made.image, layer, made.config)
+        check()
+        base.engine.tag(made.image.id, name)
+        if image_id_of(base.engine, name) != made.image.id:
+            raise Refused("tag-moved", "somebody else moved the tag at the same time", where=name)
+        identity = made.image.identity
+    except BaseException:
         made.image.close()
+        if not made.existed:
+            base.engine.remove_untagged(made.image.id)
+        raise
+    made.image.close()
     return Derived(
-        reference=Reference(target.transport, name),
+        reference=Reference(base.reference.transport, name),
         identity=identity,
         road=made.road,
         layer_digest=layer.digest if made.config is not None else identity.diff_ids[-1],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import uuid
 from collections.abc import Callable, Iterator
@@ -35,28 +36,34 @@ class Place:
         return f"{self.prefix}:{tag}"
 
     def load(self, variant: str, tag: str = "nightly") -> str:
-        """The fixture image under a name of this test's own."""
+        """The fixture image under a name of this test's own. Others use the same image: never remove it."""
         fixture = images.build(variant)
         shared = f"patchkit-fixture/{variant}:engine-{fixture.folder.name[-12:]}"
         if self.engine.inspect_image(shared) is None:
-            archive = images.BUILD / f"{variant}-{uuid.uuid4().hex}.tar"
-            try:
-                images.docker_archive(fixture, archive, shared)
-                with archive.open("rb") as data:
-                    for _ in self.engine.stream("POST", "/images/load", params={"quiet": "1"}, data=data):
-                        pass
-            finally:
-                archive.unlink(missing_ok=True)
+            self._load(fixture, shared)
         self.engine.tag(shared, self.name(tag))
         return self.name(tag)
+
+    def load_own(self, variant: str) -> tuple[str, bytes]:
+        """An image with the fixture's files and a config like no other's, to be removed at will; its raw config."""
+        fixture = images.build(variant)
+        config = json.dumps({**json.loads(fixture.config), "x-test": self.prefix}, separators=(",", ":")).encode()
+        self._load(dataclasses.replace(fixture, config=config), self.name("nightly"))
+        return self.name("nightly"), config
+
+    def _load(self, fixture: images.Fixture, tag: str) -> None:
+        archive = images.BUILD / f"{fixture.name}-{uuid.uuid4().hex}.tar"
+        try:
+            images.docker_archive(fixture, archive, tag)
+            with archive.open("rb") as data:
+                for _ in self.engine.stream("POST", "/images/load", params={"quiet": "1"}, data=data):
+                    pass
+        finally:
+            archive.unlink(missing_ok=True)
 
     def open(self, name: str) -> DaemonImage:
         """The image of that name in this engine."""
         return DaemonImage(self.engine, Reference("docker-daemon", name))
-
-    def images(self) -> set[str]:
-        """The IDs of all images there are, untagged ones too."""
-        return {str(item["Id"]) for item in self.engine.images()}
 
     def temporary(self) -> list[str]:
         """The containers that this process has made and not removed."""
@@ -118,21 +125,17 @@ def _place(kind: str, request: pytest.FixtureRequest, hosts: Callable[[str], str
     place.clean()
 
 
-def derivation(*changes: Change, entrypoint: tuple[str, ...] | None = None, origin: str = "") -> Derivation:
-    """A derivation with the labels that a delivery sets."""
+def derivation(
+    place: Place, *changes: Change, origin: str = "", entrypoint: tuple[str, ...] | None = None
+) -> Derivation:
+    """A derivation with the labels that a delivery sets; the test's own name in them makes the image its own."""
     labels = {
         "dev.patchkit.origin.kind": "docker-daemon",
-        "dev.patchkit.origin.name": "somewhere:nightly",
+        "dev.patchkit.origin.name": place.name("nightly"),
         "dev.patchkit.origin.digest": origin or "sha256:" + "0" * 64,
         "dev.patchkit.fingerprint": "f" * 64,
     }
     return Derivation(tuple(changes), labels, "patchkit apply test@1", entrypoint)
-
-
-def layer_lists(config: bytes) -> list[str]:
-    """The diff-ids in a raw config."""
-    found: list[str] = json.loads(config)["rootfs"]["diff_ids"]
-    return found
 
 
 def cache_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

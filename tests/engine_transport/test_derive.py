@@ -39,7 +39,7 @@ def _target(place: Place, tag: str = "patched") -> Reference:
 
 
 def _derive(place: Place, image: DaemonImage, tag: str = "patched", **rules: bool) -> Derived:
-    plan = derivation(_change(image), _NEW, origin=image.identity.config)
+    plan = derivation(place, _change(image), _NEW, origin=image.identity.config)
     return image.derive(plan, _target(place, tag), **rules)
 
 
@@ -71,7 +71,7 @@ def test_the_same_work_gives_the_same_layer_in_every_engine_and_the_same_image_e
         assert third.identity.diff_ids[-1] == expected.diff_id
     wanted = edit.derive_config(
         images.build("pure").config,
-        derivation(origin=images.build("pure").image_id),
+        derivation(every_place, origin=images.build("pure").image_id),
         expected.diff_id,
     )
     assert third.identity.config == sha256(wanted)
@@ -97,7 +97,7 @@ def test_files_and_their_folders_keep_mode_owner_and_time(place: Place) -> None:
     with place.open(place.load("nonroot")) as image:
         folders = {folder: image.fs.lstat(folder) for folder in ("/opt/venv", SITE, f"{SITE}/vllm")}
         original = image.fs.lstat(path)
-        plan = derivation(_change(image, path), origin=image.identity.config)
+        plan = derivation(place, _change(image, path), origin=image.identity.config)
         derived = image.derive(plan, _target(place))
     with place.open(derived.reference.name) as result:
         for folder, entry in folders.items():
@@ -110,7 +110,7 @@ def test_files_and_their_folders_keep_mode_owner_and_time(place: Place) -> None:
 
 def test_removed_files_are_gone(place: Place) -> None:
     with place.open(place.load("pure")) as image:
-        derived = image.derive(derivation(Change(_OLD, None), _NEW), _target(place))
+        derived = image.derive(derivation(place, Change(_OLD, None), _NEW), _target(place))
     with place.open(derived.reference.name) as result:
         assert result.fs.lstat(_OLD) is None
         assert "patched.py" in result.fs.listdir(f"{SITE}/tinyserve")
@@ -118,7 +118,7 @@ def test_removed_files_are_gone(place: Place) -> None:
 
 def test_an_entrypoint_is_replaced_only_where_asked_and_the_command_stays(place: Place) -> None:
     with place.open(place.load("richconfig")) as image:
-        plan = derivation(_NEW, entrypoint=(PYTHON, "-c", "pass"), origin=image.identity.config)
+        plan = derivation(place, _NEW, entrypoint=(PYTHON, "-c", "pass"), origin=image.identity.config)
         derived = image.derive(plan, _target(place))
         before = json.loads(image.config)["config"]
     with place.open(derived.reference.name) as result:
@@ -131,41 +131,36 @@ def test_a_second_run_on_the_derived_image_starts_from_the_origin_and_stays_one_
     with every_place.open(every_place.load("pure")) as image:
         first = _derive(every_place, image)
         with every_place.open(first.reference.name) as patched:
-            again = patched.derive(derivation(_NEW, origin=image.identity.config), _target(every_place, "again"))
+            again = patched.derive(
+                derivation(every_place, _NEW, origin=image.identity.config), _target(every_place, "again")
+            )
         assert again.identity.diff_ids[:-1] == image.identity.diff_ids
 
 
 def test_the_origin_is_the_very_image_while_it_is_there_and_restored_to_the_byte_when_it_is_gone(
-    place: Place,
+    every_place: Place,
 ) -> None:
-    name = place.load("richconfig")
-    fixture = images.build("richconfig")
-    engine = place.engine
-    with place.open(name) as image:
-        derived = _derive(place, image)
-        manifest = image.identity.manifest
-        with place.open(derived.reference.name) as patched:
-            origin = patched.origin()
+    name, config = every_place.load_own("richconfig")
+    with every_place.open(name) as image:
+        derived = _derive(every_place, image)
+        gone, manifest = image.id, image.identity.manifest
+        with every_place.open(derived.reference.name) as patched, patched.origin() as origin:
             assert isinstance(origin, DaemonImage)
-            assert origin.id == image.id
-            origin.close()
-    gone = image.id
-    # every name of the source goes, and with the last one the image; its layers live on in the derived one
-    for tag in engine.inspect_image(gone)["RepoTags"]:  # type: ignore[index]
-        engine.remove_image(tag)
-    engine.remove_untagged(gone)
-    assert engine.inspect_image(gone) is None
-    before = place.images()
-    with place.open(derived.reference.name) as patched:
-        origin = patched.origin()
-        assert isinstance(origin, DaemonImage)
-        with origin:
-            assert origin.config == fixture.config
+            assert origin.id == gone
+    every_place.engine.remove_image(name)  # its layers live on in the derived image
+    assert every_place.engine.inspect_image(gone) is None
+    with every_place.open(derived.reference.name) as patched:
+        with patched.origin() as origin:
+            assert isinstance(origin, DaemonImage)
+            assert origin.config == config
+            assert origin.id == gone
             assert origin.identity.manifest == manifest
             assert origin.fs.lstat(_FILE) is None
             assert origin.fs.lstat(_OLD) is not None
-    assert place.images() == before
-    assert engine.inspect_image(gone) is None
+        assert every_place.engine.inspect_image(gone) is None, "restored for a moment only"
+        again = patched.derive(derivation(every_place, _NEW, origin=gone), _target(every_place, "again"))
+        assert again.identity.diff_ids[:-1] == derived.identity.diff_ids[:-1]
+    assert every_place.engine.inspect_image(gone) is None
 
 
 def test_work_that_somebody_put_on_a_derived_image_is_kept(every_place: Place) -> None:
@@ -176,7 +171,7 @@ def test_work_that_somebody_put_on_a_derived_image_is_kept(every_place: Place) -
     with every_place.open(theirs) as image:
         assert edit.LABEL + "fingerprint" in edit.labels(json.loads(image.config))  # inherited, and no proof
         assert image.origin() is image
-        plan = derivation(_change(image, "/own.txt"), origin=image.identity.config)
+        plan = derivation(every_place, _change(image, "/own.txt"), origin=image.identity.config)
         derived = image.derive(plan, _target(every_place, "on-top"))
     with every_place.open(derived.reference.name) as result:
         assert result.identity.diff_ids[:-1] == image.identity.diff_ids
@@ -222,19 +217,19 @@ def test_the_source_tag_is_overwritten_only_in_place(place: Place) -> None:
 
 def test_a_target_in_another_transport_is_bad_input(docker_place: Place) -> None:
     with docker_place.open(docker_place.load("pure")) as image, pytest.raises(BadInput):
-        image.derive(derivation(_NEW), Reference("oci", "/tmp/layout:x"))
+        image.derive(derivation(docker_place, _NEW), Reference("oci", "/tmp/layout:x"))
 
 
 def test_a_tag_moved_between_read_and_write_is_noticed_and_nothing_is_written(place: Place) -> None:
     name = place.load("pure")
     place.load("richconfig", "other")
     with place.open(name) as image:
+        wanted = _expected_id(place, image)
         place.engine.tag(place.name("other"), name)
-        before = place.images()
         with pytest.raises(Refused) as caught:
             _derive(place, image)
     assert caught.value.code == "tag-moved"
-    assert place.images() == before
+    assert place.engine.inspect_image(wanted) is None
 
 
 def test_a_tag_moved_during_the_write_is_noticed_and_the_new_image_removed(
@@ -250,7 +245,7 @@ def test_a_tag_moved_during_the_write_is_noticed_and_the_new_image_removed(
 
     monkeypatch.setattr(daemon_write, "read_back", and_meanwhile)
     with place.open(name) as image:
-        wanted = _expected_id(image)
+        wanted = _expected_id(place, image)
         with pytest.raises(Refused, match="another image now"):
             _derive(place, image)
     assert place.engine.inspect_image(wanted) is None
@@ -264,7 +259,7 @@ def test_an_engine_that_took_something_else_is_noticed_and_the_new_image_removed
         "patchkit.images.daemon_write._file_differences", lambda *_: ["/x: content is sha256:1, not sha256:2"]
     )
     with place.open(place.load("pure")) as image:
-        wanted = _expected_id(image)
+        wanted = _expected_id(place, image)
         with pytest.raises(Refused) as caught:
             _derive(place, image)
     assert caught.value.code == "read-back"
@@ -322,7 +317,7 @@ def test_where_no_raw_config_is_to_be_had_a_build_makes_the_image(
     monkeypatch.setattr("patchkit.images.daemon.documents", lambda *_: None)
     try:
         with place.open(place.load("richconfig")) as image:
-            plan = derivation(_change(image), _NEW, entrypoint=("/bin/true",), origin=image.identity.config)
+            plan = derivation(place, _change(image), _NEW, entrypoint=("/bin/true",), origin=image.identity.config)
             first = image.derive(plan, _target(place))
             assert first.road.startswith("build, since")
             second = image.derive(plan, _target(place))
@@ -361,8 +356,22 @@ def test_a_removal_that_no_road_can_do_is_refused_and_not_left_out(
 ) -> None:
     monkeypatch.setattr("patchkit.images.daemon.documents", lambda *_: None)
     with docker_place.open(docker_place.load("pure")) as image, pytest.raises(Unreachable) as caught:
-        image.derive(derivation(Change(_OLD, None)), _target(docker_place))
+        image.derive(derivation(docker_place, Change(_OLD, None)), _target(docker_place))
     assert caught.value.code == "no-road"
+
+
+def test_where_owners_cannot_be_told_no_layer_is_written(
+    hosts: Callable[[str], str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("patchkit.images.daemon.overlay_folders", lambda *_: None)
+    place = Place("podman", engine(hosts("podman")), "patchkit-test-owners")
+    try:
+        with place.open(place.load("nonroot")) as image, pytest.raises(Unreachable) as caught:
+            image.derive(derivation(place, _NEW), _target(place))
+        assert caught.value.code == "owners-unknown"
+        assert "podman unshare" in str(caught.value.remedy)
+    finally:
+        place.clean()
 
 
 def test_two_derivations_at_once_make_the_same_image(every_place: Place) -> None:
@@ -394,7 +403,7 @@ def test_an_engine_that_dies_in_the_middle_leaves_the_tag_as_it_was(
         raise Unreachable("engine-unreachable", "the engine cannot be reached")
 
     with place.open(place.load("pure")) as image:
-        wanted = _expected_id(image)
+        wanted = _expected_id(place, image)
         with monkeypatch.context() as patch:
             patch.setattr(Engine, "tag", die)
             with pytest.raises(Unreachable):
@@ -434,9 +443,9 @@ def test_the_default_name_is_the_sources_with_a_suffix_or_the_id(docker_place: P
         assert by_short_id.default_target().name == f"patchkit-{digits[:12]}"
 
 
-def _expected_id(image: DaemonImage) -> str:
+def _expected_id(place: Place, image: DaemonImage) -> str:
     """The ID that the derived image of ``_derive`` will have."""
-    plan = derivation(_change(image), _NEW, origin=image.identity.config)
+    plan = derivation(place, _change(image), _NEW, origin=image.identity.config)
     layer = build_layer(image.fs, plan.changes)
     config = edit.derive_config(image.config, plan, layer.diff_id)
     manifest = image.documents.manifest if image.documents is not None else None
