@@ -36,8 +36,9 @@ def gpu() -> str:
 
 def probe(name: str, tree: Path, *arguments: str, **env: str) -> Any:
     root = Path(__file__).parents[3]
-    # What the environment has on its search path (carried packages) stays there, behind the tree.
-    path = os.pathsep.join(filter(None, [str(tree), str(root), os.environ.get("PYTHONPATH", "")]))
+    # What the environment has on its search path stays there, behind the tree.
+    stubs = str(root / "tests/kernels/stubs/cuda")
+    path = os.pathsep.join(filter(None, [str(tree), str(root), stubs, os.environ.get("PYTHONPATH", "")]))
     settings = {**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR", **env}
     command = [sys.executable, "-m", f"tests.kernels.probes.{name}", *arguments]
     done = subprocess.run(command, cwd="/", env=settings, stdout=subprocess.PIPE, text=True, check=False)
