@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit import cache
+from patchkit.errors import PatchkitError
 from patchkit.images import edit, rawjson
 from patchkit.images.daemon_files import never_started
 from patchkit.images.engine import Engine, EngineError, Json
@@ -46,7 +47,9 @@ def documents(engine: Engine, inspected: Json) -> Documents | None:
     root, driver = engine.info.get("DockerRootDir", ""), engine.info.get("Driver", "")
     if engine.store == "classic":
         config = reader.read([f"{root}/image/{driver}/imagedb/content/sha256"], digits, image_id)
-        return Documents(config, None, None, reader.road) if config is not None else None
+        if config is not None:
+            return Documents(config, None, None, reader.road)
+        return _from_registry(inspected, image_id)
     # containers/storage keeps an image's documents beside each other; a name that is no plain file name is base64
     folder = [f"{root}/{driver}-images/{digits}"]
     config = reader.read(folder, "=" + base64.b64encode(image_id.encode()).decode(), image_id)
@@ -57,6 +60,21 @@ def documents(engine: Engine, inspected: Json) -> Documents | None:
         named = edit.config_descriptor(rawjson.parse(manifest, "manifest"), "manifest")["digest"]
         manifest = manifest if named == image_id else None
     return Documents(config, manifest, None, reader.road)
+
+
+def _from_registry(inspected: Json, image_id: str) -> Documents | None:
+    """From a registry that the image was pulled from, by its digest there; None where none answers with this config."""
+    from patchkit.images import open_image, parse_reference
+
+    for name in inspected.get("RepoDigests") or []:
+        platform = "/".join(filter(None, (inspected.get(key) for key in ("Os", "Architecture", "Variant"))))
+        with (
+            contextlib.suppress(PatchkitError),
+            open_image(parse_reference(f"docker://{name}"), platform=platform) as image,
+        ):
+            if _is(image.config, image_id):
+                return Documents(image.config, None, None, "registry")
+    return None
 
 
 def _containerd(engine: Engine, inspected: Json, reader: _Reader) -> Documents | None:
