@@ -27,6 +27,8 @@ COMMANDS = {
     "lint": "Look for what keeps a server from being started as it was written.",
     "bench": "Measure a serving model, and compare with honest verdicts.",
     "smoke": "Ask a server a few things, and tell what each failure means.",
+    "up": "Serve a model by its recipe: patch, start, prove, smoke.",
+    "down": "Stop what up brought up.",
     "recipe": "Show how to serve a model on known hardware.",
     "patch": "Apply, check and merge unified diffs on a plain folder.",
     "init": "Start a catalog: manifest, README, schema for editors, CI workflow.",
@@ -44,8 +46,9 @@ COMMANDS = {
     "survey": "Show what every patch would do to every release on the package index.",
 }
 
-#: Commands whose module cannot be called as they are.
-_MODULES = {"import": "import_", "show": "show_patch"}
+#: Commands whose module cannot be called as they are: keywords, builtins (a loaded module becomes a name of this one),
+#: and names that are taken.
+_MODULES = {"import": "import_", "list": "list_", "show": "show_patch"}
 
 
 class _LazyGroup(click.Group):

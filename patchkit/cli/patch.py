@@ -72,6 +72,9 @@ def apply(
 
     A hunk goes to its stated place, or to the one place elsewhere where all its lines stand. What is there already is
     left alone.
+
+    \b
+    patchkit patch apply fix.patch ./vllm-src --dry-run
     """
     tree = Tree(folder)
     result = _classify(patches, tree, strip, backwards, fuzz, complete)
@@ -111,6 +114,10 @@ def check(
     """Read patches strictly; with a folder, tell what they would do to it. Writes nothing.
 
     The last argument is the folder when it is one.
+
+    \b
+    patchkit patch check fix.patch
+    patchkit patch check one.patch two.patch ./vllm-src
     """
     folder = Path(patches[-1])
     if len(patches) > 1 and folder.is_dir():

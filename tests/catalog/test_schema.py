@@ -23,11 +23,6 @@ def test_the_shipped_schema_is_the_one_that_the_types_give():
     assert shipped() == schema_text(), "run: patchkit manifest schema > patchkit/catalog/manifest.schema.json"
 
 
-def test_the_reference_in_the_docs_is_the_one_that_the_types_give():
-    written = (ROOT / "docs" / "manifest.md").read_text("utf-8")
-    assert written == reference(), "run: patchkit manifest schema --markdown > docs/manifest.md"
-
-
 def test_every_key_is_told_in_the_schema_and_in_the_reference():
     schema = json_schema()
     objects = [schema, *schema["definitions"].values()]
