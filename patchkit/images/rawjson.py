@@ -21,14 +21,14 @@ _STYLES = tuple(itertools.product((None, 2, 3, 4, "\t"), (True, False), (True, F
 Object = dict[str, Any]
 
 
-def parse(raw: bytes, where: str) -> Object:
-    """The JSON object in ``raw``.
+def parse(raw: bytes, where: str, limit: int | None = MAX_JSON) -> Object:
+    """The JSON object in ``raw``; ``limit`` is the most bytes it may have (None: any).
 
     Raises:
         patchkit.errors.Unreachable: ``bad-json``: too large, too deep, no object, or a key twice in one object (readers
             disagree about which one counts).
     """
-    if len(raw) > MAX_JSON:
+    if limit is not None and len(raw) > limit:
         raise Unreachable("bad-json", f"a JSON document of {len(raw)} bytes is too large", where=where)
     try:
         value = json.loads(raw, object_pairs_hook=_unique)
