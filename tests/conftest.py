@@ -131,8 +131,9 @@ class Scratch:
                 image = container.attrs["Config"]["Image"]
                 if container.name.startswith(self.prefix) or image.startswith(self.prefix):
                     container.remove(force=True, v=True)
-        for image in self.client.images.list():
-            for tag in image.tags:
+        # The short list: the long one asks for each image again, which another test may have removed meanwhile.
+        for image in self.client.api.images():
+            for tag in image.get("RepoTags") or ():
                 if tag.startswith(self.prefix):
                     with contextlib.suppress(docker.errors.ImageNotFound):
                         self.client.images.remove(tag, force=True)

@@ -14,7 +14,13 @@ from patchkit.api.look import Options, launch_for, status
 from patchkit.api.prove import Verified
 from patchkit.catalog.load import load_catalog
 from patchkit.catalog.model import Catalog
-from patchkit.deliver.image import LABEL_FINGERPRINT, LABEL_ORIGIN_DIGEST, LABEL_ORIGIN_NAME, LABEL_RECEIPT
+from patchkit.deliver.image import (
+    LABEL_FINGERPRINT,
+    LABEL_ORIGIN_DIGEST,
+    LABEL_ORIGIN_NAME,
+    LABEL_RECEIPT,
+    LAYER_RECEIPT,
+)
 from patchkit.deliver.receipt import Receipt, load
 from patchkit.errors import PatchkitError, Refused
 from patchkit.images.containers import Container as Files
@@ -183,7 +189,10 @@ class World:
     def receipts(self) -> Mapping[Path, Receipt | PatchkitError]:
         """The receipt files that containers' labels name and the one in the output folder; an unreadable one as its
         error."""
-        places = {Path(container.receipt_path) for container in self.containers if container.receipt_path}
+        # The label of a derived image names a path inside it; only an overlay's names one here.
+        inside = f"/{LAYER_RECEIPT}"
+        labels = {container.receipt_path for container in self.containers}
+        places = {Path(label) for label in labels if label and not label.endswith(inside)}
         own = self.question.output.absolute() / "receipt.json"
         if own.exists():
             places.add(own)

@@ -10,6 +10,7 @@ import socketserver
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -131,3 +132,21 @@ def engine_by_tcp(engine: Any) -> Iterator[str]:
     yield f"tcp://127.0.0.1:{server.server_address[1]}"
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def running(engine, scratch):
+    """Start an image's own server and leave it running."""
+
+    def start(image, **options):
+        env = {"TINYSERVE_SECONDS": "600", "TINYSERVE_WORKERS": "1", **options.pop("environment", {})}
+        container = engine.containers.run(
+            image, name=scratch.name("server"), detach=True, environment=env, stop_signal="SIGKILL", **options
+        )
+        for _ in range(100):
+            if b'"worker 0"' in container.logs():
+                return container
+            time.sleep(0.1)
+        raise AssertionError(container.logs().decode())
+
+    return start

@@ -15,24 +15,6 @@ SITE = "/opt/venv/lib/python3.11/site-packages"
 SCALE = f"{SITE}/tinyserve/ops/scale.py"
 
 
-@pytest.fixture
-def running(engine, scratch):
-    """Start an image's own server and leave it running."""
-
-    def start(image, **options):
-        env = {"TINYSERVE_SECONDS": "600", "TINYSERVE_WORKERS": "1", **options.pop("environment", {})}
-        container = engine.containers.run(
-            image, name=scratch.name("server"), detach=True, environment=env, stop_signal="SIGKILL", **options
-        )
-        for _ in range(100):
-            if b'"worker 0"' in container.logs():
-                return container
-            time.sleep(0.1)
-        raise AssertionError(container.logs().decode())
-
-    return start
-
-
 def answers(container):
     return [json.loads(line)["answer"] for line in container.logs().splitlines() if b'"answer"' in line]
 

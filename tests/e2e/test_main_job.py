@@ -153,7 +153,7 @@ def test_somebodys_layers_on_a_patched_image_are_kept_when_it_is_patched_again(
 
 
 def _exists(engine, name):
-    return any(name in image.tags for image in engine.images.list())
+    return any(name in (image.get("RepoTags") or ()) for image in engine.api.images())
 
 
 def test_a_target_tag_that_holds_somebody_elses_image_is_refused_and_left_alone(

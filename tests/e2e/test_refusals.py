@@ -42,7 +42,7 @@ def changed(engine, fixture_image, scratch, tmp_path_factory):
 
 
 def nothing_written(engine, image, tmp_path):
-    names = {tag for each in engine.images.list() for tag in each.tags}
+    names = {tag for each in engine.api.images() for tag in each.get("RepoTags") or ()}
     return not (tmp_path / ".patchkit").exists() and f"{image}-patchkit" not in names
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from patchkit.api.prove import Verified
 from patchkit.deliver.receipt import Receipt
 from patchkit.doctor.model import Report, check
-from patchkit.doctor.world import World
+from patchkit.doctor.world import PatchedImage, World
 from patchkit.proof.processes import judge
 from patchkit.stack.loglines import known_lines
 
@@ -21,11 +21,14 @@ from patchkit.stack.loglines import known_lines
     are declared and do nothing. A container started before apply keeps the old image until it is recreated.""",
 )
 def unpatched(world: World) -> Iterator[Report]:
-    by_origin = {image.origin_digest: image for image in world.patched_images}
+    named = sorted(world.patched_images, key=lambda image: bool(image.tags))
+    by_origin: dict[str | tuple[str, str], PatchedImage] = {image.origin_digest: image for image in named}
+    by_origin |= {(image.origin_digest, image.origin_name): image for image in named}
     receipts = [receipt for receipt in world.receipts.values() if isinstance(receipt, Receipt)]
     for container in world.containers:
         targets = {str(mount.get("Destination")) for mount in container.mounts}
-        patched = by_origin.get(container.image_id)
+        own = by_origin.get((container.image_id, container.image_name))
+        patched = own or by_origin.get(container.image_id)
         bound = next(
             (
                 receipt
@@ -109,8 +112,8 @@ def receipt_unreadable(world: World) -> Iterator[Report]:
     "error",
     "a container does not run the files that were delivered",
     """The receipt says which bytes must lie where; read from outside, the container has others, or its launch would
-    find other files, or a compiled file would run instead of the patched source. A newer image under the mounts, a second
-    patcher, a shadowing folder, a changed PYTHONPATH and stale bytecode all end here.""",
+    find other files, or a compiled file would run instead of the patched source. A newer image under the mounts, a
+    second patcher, a shadowing folder, a changed PYTHONPATH and stale bytecode all end here.""",
 )
 def not_proven(world: World) -> Iterator[Report]:
     for container in world.containers:
@@ -228,7 +231,7 @@ def _of_processes(world: World, name: str) -> Iterator[Report]:
     "warning",
     "a patched file has more than one name",
     """The file is hard-linked, as package caches and several virtual environments do (uv#15700). Whoever edits it in
-    place changes every environment; patchkit replaces files and breaks the link, so the other name keeps the old bytes.""",
+    place changes every environment; patchkit replaces files, so that the other name keeps the old bytes.""",
 )
 def shared(world: World) -> Iterator[Report]:
     for container in world.containers:

@@ -1,0 +1,211 @@
+"""What the doctor finds on a real engine. Each test makes one thing wrong and one thing only."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from tests.e2e.conftest import TINY
+from tests.images import packages
+
+pytestmark = pytest.mark.engine
+
+SITE = "/opt/venv/lib/python3.11/site-packages"
+SCALE = f"{SITE}/tinyserve/ops/scale.py"
+WRONG = ("error", "warning")
+
+
+@pytest.fixture
+def doctor(patchkit, tiny):
+    """Run the doctor and give its findings by id, those of the whole machine left out."""
+
+    def look(*arguments, status=None):
+        done = patchkit("doctor", "--catalog", tiny[1], *arguments, "--json", status=status)
+        found = {}
+        for finding in done.json["findings"]:
+            if finding["severity"] in WRONG:
+                found.setdefault(finding["id"], []).append(finding)
+        return found
+
+    return look
+
+
+@pytest.fixture
+def bound(fixture_image, scratch, patchkit, tiny, tmp_path):
+    """An image delivered by mounts: its name, and what a container of it needs."""
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, "--mode", "bind", status=0)
+    output = tmp_path / ".patchkit"
+    receipt = json.loads((output / "receipt.json").read_text())
+    volumes = {mount["source"]: {"bind": mount["target"], "mode": "ro"} for mount in receipt["mounts"]}
+    return image, {"volumes": volumes, "labels": {"dev.patchkit.receipt": str(output / "receipt.json")}}
+
+
+def test_a_container_from_the_patched_image_is_healthy(fixture_image, scratch, patchkit, tiny, running, doctor):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    container = running(f"{image}-patchkit")
+    assert doctor("--container", container.name, status=0) == {}
+
+
+def test_a_container_of_the_unpatched_image_is_found(fixture_image, scratch, patchkit, tiny, running, doctor):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    container = running(image)
+    found = doctor("--container", container.name, status=1)
+    assert set(found) == {"container-unpatched"}
+    assert f"{image}-patchkit" in found["container-unpatched"][0]["remedy"]
+
+
+def test_a_container_that_was_started_without_the_mounts_is_found(bound, running, doctor):
+    image, _ = bound
+    container = running(image)
+    found = doctor("--container", container.name, status=1)
+    assert {"container-unpatched", "mount-wrong", "container-not-proven"} <= set(found)
+
+
+def test_a_container_with_its_mounts_is_healthy(bound, running, doctor):
+    image, options = bound
+    assert doctor("--container", running(image, **options).name, status=0) == {}
+
+
+def test_a_container_that_runs_an_older_patched_image_than_its_tag_is_found(
+    fixture_image, scratch, patchkit, tiny, running, doctor, tmp_path
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    container = running(f"{image}-patchkit")
+    catalog = tmp_path / "catalog"
+    shutil.copytree(TINY, catalog)
+    text = (catalog / "patches/scale-by-ten.patch").read_text()
+    (catalog / "patches/scale-by-ten.patch").write_text(text.replace("factor=10", "factor=11"))
+    manifest = catalog / "manifests/tinyserve.yaml"
+    manifest.write_text(manifest.read_text().replace("== 31", "== 34"))
+    again = ["--catalog", str(catalog), "--manifest", "tinyserve"]
+    patchkit("apply", "--image", image, *again, "--output", tmp_path / "second", status=0)
+    found = doctor("--container", container.name, "--output", tmp_path / "none", status=1)
+    assert "recreate" in found["container-older"][0]["remedy"]
+
+
+def test_a_tag_that_moved_since_apply_is_found(engine, fixture_image, scratch, patchkit, tiny, doctor):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    assert "tag-moved" not in doctor("--image", f"{image}-patchkit")
+    repository, _, tag = image.rpartition(":")
+    engine.images.get(fixture_image("richconfig")).tag(repository, tag)
+    found = doctor("--image", f"{image}-patchkit")
+    assert f"patchkit apply --image {image}" in found["tag-moved"][0]["remedy"]
+
+
+def test_a_mount_whose_source_is_gone_is_found(bound, running, doctor, tmp_path):
+    image, options = bound
+    container = running(image, **options)
+    shutil.rmtree(tmp_path / ".patchkit/files")
+    assert "mount-source-missing" in doctor("--container", container.name, status=1)
+
+
+def test_a_mount_over_a_newer_image_is_found_by_its_record(
+    engine, bound, running, doctor, scratch, tmp_path_factory, fixture_image
+):
+    image, options = bound
+    # A newer image: upstream changed the very file that the mount covers, and its RECORD says so.
+    folder = tmp_path_factory.mktemp("newer")
+    newer = packages.tinyserve().with_sources({"tinyserve/ops/scale.py": b"def scale(value):\n    return value\n"})
+    record = dict(newer.installed("../../../bin/tinyserve"))[f"{newer.dist_info_name}/RECORD"]
+    (folder / "RECORD").write_bytes(record)
+    (folder / "Dockerfile").write_text(f"FROM {image}\nCOPY RECORD {SITE}/{newer.dist_info_name}/RECORD\n")
+    engine.images.build(path=str(folder), tag=image)
+    container = running(image, **options)
+    found = doctor("--container", container.name, status=1)
+    assert set(found) == {"mount-hides-other"}
+    assert found["mount-hides-other"][0]["where"].endswith(SCALE)
+
+
+def test_a_second_mount_over_the_patched_file_is_found(bound, running, doctor, tmp_path):
+    image, options = bound
+    mine = tmp_path / "mine.py"
+    mine.write_text("def scale(value):\n    return 0\n\n\ndef shift(value):\n    return value\n")
+    options["volumes"] = {str(mine): {"bind": SCALE, "mode": "ro"}}
+    found = doctor("--container", running(image, **options).name, status=1)
+    assert {"mount-wrong", "container-not-proven"} <= set(found)
+
+
+def test_a_writable_mount_is_found(bound, running, doctor):
+    image, options = bound
+    options["volumes"] = {source: {**how, "mode": "rw"} for source, how in options["volumes"].items()}
+    assert "mount-writable" in doctor("--container", running(image, **options).name)
+
+
+def test_processes_that_are_older_than_the_patch_are_found(fixture_image, scratch, patchkit, tiny, running, doctor):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    container = running(f"{image}-patchkit")
+    container.exec_run(["/bin/busybox", "touch", SCALE])
+    assert "process-older" in doctor("--container", container.name, status=1)
+
+
+def test_an_overridden_environment_is_found(fixture_image, scratch, patchkit, tiny, running, doctor):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    container = running(f"{image}-patchkit", environment={"PYTHONPATH": "/workspace/tinyserve"})
+    found = doctor("--container", container.name, status=1)
+    assert "resolves" in found["container-not-proven"][0]["what"]
+
+
+def test_a_compile_cache_from_before_is_found_unless_its_name_tells_the_fingerprint(
+    fixture_image, scratch, patchkit, tiny, running, doctor, tmp_path
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    cache = tmp_path / "cache"
+    (cache / "vllm").mkdir(parents=True)
+    (cache / "vllm/kernel.so").write_bytes(b"old")
+    volumes = {str(cache): {"bind": "/cache", "mode": "rw"}}
+    container = running(f"{image}-patchkit", volumes=volumes, environment={"VLLM_CACHE_ROOT": "/cache/vllm"})
+    assert doctor("--container", container.name)["compile-cache-older"][0]["where"].endswith("/cache/vllm")
+
+
+def test_a_known_bad_line_of_the_log_is_found(fixture_image, scratch, patchkit, tiny, running, doctor):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    said = "ModuleNotFoundError: No module named 'flashinfer'"
+    container = running(f"{image}-patchkit", command=[said])
+    found = doctor("--container", container.name)
+    assert "flint-model-attention" in found["log-known-bad"][0]["remedy"]
+
+
+def test_a_compose_project_that_wires_none_of_it_is_found(bound, doctor, tmp_path):
+    image, _ = bound
+    base = tmp_path / "compose.yaml"
+    base.write_text(f"services:\n  tiny:\n    image: {image}\n")
+    overlay = tmp_path / ".patchkit/compose.patchkit.yaml"
+    assert "compose-unwired" in doctor("--compose", base)
+    assert "compose-unwired" not in doctor("--compose", base, "--compose", overlay)
+
+
+def test_a_project_that_mounts_onto_a_decoy_is_found(doctor, tmp_path):
+    base = tmp_path / "compose.yaml"
+    base.write_text(
+        "services:\n  tiny:\n    image: x\n    volumes:\n"
+        "      - ./scale.py:/workspace/tinyserve/tinyserve/ops/scale.py:ro\n"
+    )
+    assert "mount-on-decoy" in doctor("--compose", base, status=1)
+
+
+def test_engines_that_differ_are_found(fixture_image, scratch, patchkit, tiny, doctor, engine_by_tcp):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    same = doctor("--host", "unix:///var/run/docker.sock", "--host", engine_by_tcp)
+    assert "nodes-differ" not in same
+
+
+def test_what_is_asked_about_must_be_there(patchkit, engine):
+    assert "not-there" in patchkit("doctor", "--container", "no-such-container", status=1).err
+
+
+def test_no_engine_is_an_error_with_its_remedy(patchkit, tmp_path):
+    done = patchkit("doctor", "--json", env={"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}, status=1)
+    finding = next(each for each in done.json["findings"] if each["id"] == "engine-unreachable")
+    assert finding["remedy"]
