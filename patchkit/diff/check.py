@@ -31,17 +31,18 @@ def check_python(data: bytes, path: str, version: tuple[int, int]) -> Problem | 
             # Some errors are only found by the compiler: a keyword given twice, return outside of a function.
             compile(tree, path, "exec", dont_inherit=True)
     except SyntaxError as error:
-        return _problem(data, path, error.lineno or 0, error.msg or "it is no Python", version <= running)
+        newer = (
+            "" if version <= running else f" (told by Python {running[0]}.{running[1]}, older than the one asked for)"
+        )
+        return _problem(data, path, error.lineno or 0, (error.msg or "it is no Python") + newer, version <= running)
     except (ValueError, OverflowError) as error:  # NUL bytes, numbers of absurd length
         return _problem(data, path, 0, str(error), True)
     except (RecursionError, MemoryError):
-        return _problem(data, path, 0, "it is nested too deeply to compile", True)
+        return _problem(data, path, 0, "it is nested too deeply to be judged here", False)
     return None
 
 
 def _problem(data: bytes, path: str, line: int, what: str, sure: bool) -> Problem:
     lines = data.split(b"\n")
     text = lines[line - 1].decode("utf-8", "replace").strip() if 0 < line <= len(lines) else ""
-    if not sure:
-        what += f" (told by Python {sys.version_info[0]}.{sys.version_info[1]}, which is older than the one asked for)"
     return Problem(path, line, what, text, sure)

@@ -27,7 +27,7 @@ _MAX_BLANKS = 200
 _HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@([^\n]*)")
 _COMBINED = re.compile(rb"@@@+ -\d")
 _NORMAL = re.compile(rb"\d+(?:,\d+)?[acd]\d+(?:,\d+)?\r?")
-_INDEX = re.compile(rb"index ([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?")
+_INDEX = re.compile(rb"index ([0-9A-Fa-f]{1,64})\.\.([0-9A-Fa-f]{1,64})(?: ([0-7]{6}))?")
 _VERSION = re.compile(rb"\d+(?:\.\d+)+\S*\r?")
 _MODE = re.compile(rb"[0-7]{6}")
 _ISO_DATE = re.compile(rb" \d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
@@ -311,7 +311,7 @@ class _Reader:
             index = _INDEX.fullmatch(extended[b"index "])
             if not index:
                 self.malformed(start, "an 'index' line that cannot be read")
-            old_blob, new_blob = index.group(1).decode(), index.group(2).decode()
+            old_blob, new_blob = index.group(1).decode().lower(), index.group(2).decode().lower()
             index_mode = index.group(3).decode() if index.group(3) else None
         for found in (old_mode, new_mode, index_mode):
             if found in _UNSUPPORTED_MODES:
