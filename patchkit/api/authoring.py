@@ -15,6 +15,7 @@ from patchkit.errors import BadInput
 from patchkit.lifecycle import edit as editing
 from patchkit.lifecycle import releases, work
 from patchkit.lifecycle import save as saving
+from patchkit.lifecycle.files import changing
 from patchkit.lifecycle.save import Draft, Saved
 from patchkit.lifecycle.work import Task, Work
 from patchkit.plan import Plan, load_series
@@ -101,6 +102,14 @@ def save(
     """
     opened = work.load(folder or work.find(name))
     task = opened.task
+    with changing(Path(task.catalog)):
+        saved = _saved(opened, name, prose)
+    work.settle(opened, name, saved.entry.file)
+    return saved, _plan(task, index), task
+
+
+def _saved(opened: Work, name: str, prose: Prose) -> Saved:
+    task = opened.task
     catalog = load_catalog(Path(task.catalog))
     manifest = sources.choose_manifest(catalog, task.manifest)
     old = next((each for each in manifest.patches if each.id == name and each.file == task.entry_file), None)
@@ -117,9 +126,7 @@ def save(
         file=task.entry_file if name == task.patch else "",
         upstream=prose.upstream,
     )
-    saved = saving.save(catalog, manifest, draft)
-    work.settle(opened, name, saved.entry.file)
-    return saved, _plan(task, index), task
+    return saving.save(catalog, manifest, draft)
 
 
 def _plan(task: Task, index: str | None) -> Plan:

@@ -22,6 +22,7 @@ from patchkit.images.model import Identity, Reference
 from patchkit.lifecycle import lock, releases, retired, update, work
 from patchkit.lifecycle import rebase as rebasing
 from patchkit.lifecycle import survey as surveying
+from patchkit.lifecycle.files import changing
 from patchkit.lifecycle.rebase import Rebased
 from patchkit.lifecycle.releases import Release
 from patchkit.lifecycle.save import Draft, check_result, save
@@ -136,12 +137,13 @@ def _settled(each: Rebased, found: Source, dry_run: bool) -> Settled:
         folder = work.create(work.home() / found.manifest.name / each.id, task, base, now).folder
         return Settled(each.id, each.outcome, each.detail, work=folder)
     check_result(each.changes, found.python)
-    catalog = load_catalog(found.catalog.root)
-    manifest = sources.choose_manifest(catalog, found.manifest.name)
-    applies_to = f"{manifest.package} {found.release.version}"
-    prose = header.parse(catalog.patch_bytes(each.entry)).with_field("Applies-To", applies_to)
-    draft = Draft(each.id, each.changes, prose, found.release.version, found.python, each.entry.file)
-    return Settled(each.id, each.outcome, each.detail, path=save(catalog, manifest, draft).path)
+    with changing(found.catalog.root):
+        catalog = load_catalog(found.catalog.root)
+        manifest = sources.choose_manifest(catalog, found.manifest.name)
+        applies_to = f"{manifest.package} {found.release.version}"
+        prose = header.parse(catalog.patch_bytes(each.entry)).with_field("Applies-To", applies_to)
+        draft = Draft(each.id, each.changes, prose, found.release.version, found.python, each.entry.file)
+        return Settled(each.id, each.outcome, each.detail, path=save(catalog, manifest, draft).path)
 
 
 def survey(
@@ -258,10 +260,15 @@ def retire(
                     remedy="look at a release: --version V; or retire it all the same: --force --reason WHY",
                 )
             why, upstream = reason or (proof[0] if proof else ""), proof[1] if proof else ""
-            kept = [] if dry_run else retired.retire(whole, sources.choose_manifest(whole, name), patch, why, upstream)
-            whole = load_catalog(whole.root)
+            kept = [] if dry_run else _retired(whole.root, name, patch, why, upstream)
             done.append(Retirement(patch, name, why, tuple(kept)))
     return done
+
+
+def _retired(root: Path, manifest: str, patch: str, why: str, upstream: str) -> list[Path]:
+    with changing(root):
+        catalog = load_catalog(root)
+        return retired.retire(catalog, sources.choose_manifest(catalog, manifest), patch, why, upstream)
 
 
 def _proofs(catalog: Catalog, manifest: Manifest, version: str | None, index: str | None) -> dict[str, tuple[str, str]]:

@@ -16,6 +16,7 @@ from patchkit.catalog.header import Header
 from patchkit.catalog.load import load_catalog
 from patchkit.errors import BadInput, Refused, Unreachable
 from patchkit.lifecycle import container, edit, importing, releases
+from patchkit.lifecycle.files import changing
 from patchkit.lifecycle.importing import Piece
 from patchkit.lifecycle.save import Changes, Draft, Saved, save
 from patchkit.plan import digest_of
@@ -113,11 +114,13 @@ def import_container(name: str, wanted: Wanted = Wanted(), options: Options = Op
 
 def _save(found: Source, changes: Sequence[_Change]) -> list[Saved]:
     saved = []
-    for each in changes:
-        catalog = load_catalog(found.catalog.root)
-        manifest = sources.choose_manifest(catalog, found.manifest.name)
-        prose = each.prose.with_field("Applies-To", f"{manifest.package} {found.release.version}")
-        saved.append(save(catalog, manifest, Draft(each.id, each.changes, prose, found.release.version, found.python)))
+    version = found.release.version
+    with changing(found.catalog.root):
+        for each in changes:
+            catalog = load_catalog(found.catalog.root)
+            manifest = sources.choose_manifest(catalog, found.manifest.name)
+            prose = each.prose.with_field("Applies-To", f"{manifest.package} {version}")
+            saved.append(save(catalog, manifest, Draft(each.id, each.changes, prose, version, found.python)))
     return saved
 
 

@@ -10,7 +10,7 @@ from patchkit.catalog.load import load_catalog
 from patchkit.errors import Refused
 from patchkit.findings import Finding
 from patchkit.lifecycle import lock as locking
-from patchkit.lifecycle.files import write_all
+from patchkit.lifecycle.files import changing, write_all
 from patchkit.lifecycle.lock import Locked
 from patchkit.plan import Plan
 
@@ -28,14 +28,16 @@ def lock(
         patchkit.errors.Refused: ``does-not-apply``.
         patchkit.errors.BadInput: ``bad-lock``, ``lock-contradicts``.
     """
-    catalog = load_catalog(options.catalog)
-    path = catalog.root / locking.NAME
-    lines = {key: line for key, line in locking.load(catalog.root).items() if line.image not in drop}
-    lines |= {line.key: line for line in (locking.locked(_plan(image, options)) for image in images)}
-    text = locking.dumps(lines.values()).encode()
-    # An empty lock would make CI refuse every image.
-    if path.read_bytes() != text if path.exists() else lines:
-        write_all({path: text})
+    root = load_catalog(options.catalog).root
+    path = root / locking.NAME
+    seen = [locking.locked(_plan(image, options)) for image in images]
+    with changing(root):
+        lines = {key: line for key, line in locking.load(root).items() if line.image not in drop}
+        lines |= {line.key: line for line in seen}
+        text = locking.dumps(lines.values()).encode()
+        # An empty lock would make CI refuse every image.
+        if path.read_bytes() != text if path.exists() else lines:
+            write_all({path: text})
     return path, list(lines.values())
 
 

@@ -16,7 +16,7 @@ from patchkit.catalog.model import Catalog
 from patchkit.cli import options, render, show
 from patchkit.errors import Refused
 from patchkit.findings import Finding, worst
-from patchkit.lifecycle.files import write_all
+from patchkit.lifecycle.files import changing, write_all
 from patchkit.plan import NOT_LISTED
 
 
@@ -99,13 +99,15 @@ def learn(image: str, seen: str, options: api.Options, as_json: bool) -> int:
             remedy=f"carry the patches over first: patchkit rebase --image {image}",
             details=[f"{row.patch}: {row.path}: {row.told_state}: {row.pre}" for row in unlisted],
         )
-    text = manifest.path.read_bytes().decode("utf-8-sig")
     day = seen or datetime.now(tz=UTC).date().isoformat()  # a person's day of looking; no output depends on it again
-    after = learned(text, dict.fromkeys(plan.identity.digests, plan.site.version), day)
-    load_text(manifest.path, after.encode(), manifest.path.resolve().parent.parent)
+    root = manifest.path.resolve().parent.parent
+    with changing(root):
+        text = manifest.path.read_bytes().decode("utf-8-sig")
+        after = learned(text, dict.fromkeys(plan.identity.digests, plan.site.version), day)
+        load_text(manifest.path, after.encode(), root)
+        if after != text:
+            write_all({manifest.path: after.encode()})
     new = sorted(set(plan.identity.digests) - set(manifest.digests))
-    if after != text:
-        write_all({manifest.path: after.encode()})
     if as_json:
         rows = [{"digest": digest, "version": plan.site.version} for digest in new]
         render.print_json(

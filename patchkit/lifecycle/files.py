@@ -1,12 +1,25 @@
-"""Writes several files of a catalog as one step."""
+"""Writes several files of a catalog as one step, one run at a time."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+
+@contextlib.contextmanager
+def changing(root: Path) -> Iterator[None]:
+    """Hold the catalog while it is read, changed and written: of two runs at once the second waits, and then reads what
+    the first one wrote. The folder itself is what is locked, so that no file is left behind."""
+    handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_all(changes: Mapping[Path, bytes | None]) -> None:

@@ -3,6 +3,7 @@
 import http.server
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -126,6 +127,17 @@ def test_a_series_of_which_one_does_not_fit_leaves_nothing_behind(mine, tmp_path
     refused = mine("import", "quilt", "--version", VERSION, "-m", "x", status=1)
     assert "two: " in refused.err
     assert tree_of(tmp_path / "mine") == before
+
+
+def test_imports_at_the_same_time_lose_nothing(mine, tmp_path, logger):
+    names = [f"fix-{number}" for number in range(4)]
+    for name in names:
+        path = f"vllm/{name.replace('-', '_')}.py"
+        (tmp_path / f"{name}.diff").write_bytes(write({}, {path: b"x = 1\n"}))
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda name: mine("import", f"{name}.diff", "--version", VERSION, "-m", name, status=0), names))
+    assert listed(mine) == {name: name for name in names}
+    mine("manifest", "check", status=0)
 
 
 @pytest.mark.parametrize(

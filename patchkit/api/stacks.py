@@ -1,0 +1,234 @@
+"""A delivery fitted to the compose files that it goes on top of, and other engines' forms of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from patchkit.api.deliver import Applied, Delivery, Step, apply, silent
+from patchkit.api.look import Options, look, opened, refuse_unless_deliverable
+from patchkit.api.overlays import pinned
+from patchkit.deliver.image import LABEL_FINGERPRINT, LABEL_RECEIPT
+from patchkit.deliver.output import OVERLAY_NAME, write_file
+from patchkit.errors import BadInput, PatchkitError, Refused
+from patchkit.findings import Finding
+from patchkit.images import parse_reference
+from patchkit.images.engine import engine
+from patchkit.images.model import Image
+from patchkit.plan import Plan
+from patchkit.site.facts import site_facts
+from patchkit.site.launch import launch_of, service_config
+from patchkit.stack import compose_model, kustomize
+from patchkit.stack.compose_model import Model, Service
+from patchkit.stack.overlay import OverlayMount, overlay
+from patchkit.stack.runline import run_line
+
+#: Where compiled kernels are kept, and the folder below the home where that is without the variable. A cache that was
+#: filled by unpatched code must not be served to patched code: its keys do not always hold what a patch changes.
+_CACHES = {"VLLM_CACHE_ROOT": ".cache/vllm", "TRITON_CACHE_DIR": ".triton/cache"}
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """A delivery and what goes on top of the compose files: ``overlay`` is YAML, ``run`` command lines. ``findings``
+    tell what was noticed on the way."""
+
+    applied: Applied
+    services: tuple[str, ...]
+    overlay: str
+    run: str
+    findings: tuple[Finding, ...] = ()
+
+
+def compose(
+    reference: str,
+    options: Options = Options(),
+    delivery: Delivery = Delivery(),
+    *,
+    files: Sequence[Path] = (),
+    own_caches: bool = True,
+    engine_name: str = "docker",
+    step: Step = silent,
+) -> Composed:
+    """Deliver an image's patches and write the overlay that fits the compose files.
+
+    Args:
+        reference: the image.
+        options: how to look at it.
+        delivery: how to deliver; without ``services`` those of ``files`` that run the image, else the manifest's.
+        files: compose files, in the order of ``-f``. What they make together is looked at before anything is written.
+        own_caches: give the patched code cache folders of its own.
+        engine_name: ``docker`` or ``podman``, for ``run``.
+        step: told what is being done.
+
+    Raises:
+        patchkit.errors.Refused: ``image-unused``, ``other-image``, ``target-mounted``, ``other-copy``,
+            ``guarded-service``, and what ``apply`` refuses.
+        patchkit.errors.BadInput: ``compose-invalid``, ``no-such-service``, ``no-service``.
+    """
+    model = compose_model.read(files) if files else None
+    with opened(reference, options) as image:
+        origin = image.origin()
+        plan = look(origin, options)
+        refuse_unless_deliverable(plan)
+        services = _services(model, plan, image, delivery)
+        findings = _check(model, services, plan, origin, options, delivery) if model is not None else []
+    names = tuple(service.name for service in services) or delivery.services
+    if not names and plan.match.manifest.service:
+        names = (plan.match.manifest.service,)
+    if not names:
+        raise BadInput(
+            "no-service", "nothing tells which service the overlay is for", remedy="--service NAME, or -f FILE"
+        )
+    done = apply(reference, options, replace(delivery, services=names), step=step)
+    overlay_path = delivery.output.absolute() / OVERLAY_NAME
+    if delivery.guard and delivery.mode == "bind":
+        # The guard's start was made from the image's own; the overlay that repeats it is the one that apply wrote.
+        return Composed(done, names, overlay_path.read_text("utf-8"), "", tuple(findings))
+    receipt = done.platforms[0].receipt
+    image_pin = replace(pinned(receipt), instead_of_build=any(service.builds for service in services))
+    mounts = [OverlayMount(each.source, each.target, _selinux(origin)) for each in receipt.mounts]
+    labels = {LABEL_RECEIPT: str(done.receipt_path), LABEL_FINGERPRINT: receipt.fingerprint}
+    caches = _caches(plan, services, receipt.fingerprint) if own_caches and receipt.kind != "none" else {}
+    text = overlay(
+        names,
+        image=image_pin,
+        mounts=mounts,
+        labels=labels,
+        environment=caches,
+        header=f"{receipt.delivered}, patched by manifest {receipt.manifest}; written by patchkit, do not edit.",
+    )
+    write_file(overlay_path, text.encode())
+    lines = []
+    for service in services or (None,):
+        line, left = run_line(
+            engine_name, image_pin, mounts=mounts, labels=labels, environment=caches, service=service, model=model
+        )
+        lines.append(line)
+        if left and service is not None:
+            said = f"a command line cannot carry {', '.join(left)}"
+            findings.append(Finding("not-carried", "note", said, f"service {service.name}", remedy="use the overlay"))
+    return Composed(done, names, text, "\n\n".join(lines), tuple(findings))
+
+
+def component(composed: Composed, folder: Path) -> tuple[Path, ...]:
+    """Write the delivery as a kustomize component into ``folder`` and return the files.
+
+    Raises:
+        patchkit.errors.Refused: ``local-image``, ``too-large-for-configmap``, ``one-container``.
+    """
+    receipt = composed.applied.platforms[0].receipt
+    if len(composed.services) != 1:
+        raise Refused(
+            "one-container",
+            f"a component patches one container, not {', '.join(composed.services)}",
+            remedy="choose it: --service NAME",
+        )
+    header = f"{receipt.delivered}, patched by manifest {receipt.manifest}; written by patchkit, do not edit."
+    pin = pinned(receipt)
+    if receipt.mounts:
+        mounts = [OverlayMount(each.source, each.target) for each in receipt.mounts]
+        data = {each.source: Path(each.source).read_bytes() for each in receipt.mounts}
+        written = kustomize.mount_component(mounts, data, receipt.fingerprint, composed.services[0], header)
+    else:
+        written = kustomize.image_component(_bare_name(receipt.origin), pin, receipt.fingerprint, header)
+    paths = []
+    for name, content in written.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, content)
+        paths.append(path)
+    return tuple(paths)
+
+
+def _services(model: Model | None, plan: Plan, image: Image, delivery: Delivery) -> tuple[Service, ...]:
+    """The services of the files that get the overlay."""
+    if model is None:
+        return ()
+    names = {_plain(str(image.reference)), *image.identity.digests, *plan.identity.digests}
+    if delivery.services:
+        return tuple(chosen for name in delivery.services for chosen in compose_model.choose(model, names, name))
+    return compose_model.choose(model, names)
+
+
+def _check(
+    model: Model, services: Sequence[Service], plan: Plan, origin: Image, options: Options, delivery: Delivery
+) -> list[Finding]:
+    compose_model.refuse_covered(model, services, [file.image_path for file in plan.files])
+    if delivery.guard and any(service.entrypoint or service.command for service in services):
+        raise Refused(
+            "guarded-service",
+            "a guard repeats the image's own start, and these services have another",
+            where=", ".join(service.name for service in services),
+            remedy="leave --guard out, or give the start to the image",
+        )
+    findings = []
+    for service in services:
+        launch = launch_of(service_config(service.raw, json.loads(origin.config)), origin.fs, options.launch)
+        where = f"service {service.name}"
+        if launch.form == "unknown":
+            findings.append(
+                Finding(
+                    "service-launch-unknown",
+                    "warning",
+                    "reading does not tell which Python this service starts, so the patches are for the image's own",
+                    where,
+                    launch.source,
+                    "name the start: --launch 'vllm serve', and prove the result: patchkit verify --container NAME",
+                )
+            )
+            continue
+        manifest = plan.match.manifest
+        # Read only: variables that the service sets are not to be given to programs before somebody looked at them.
+        site = site_facts(origin, launch, manifest.package, (), decoys=manifest.decoys, run=False)
+        if site.winner is None or site.winner.root != plan.copy.root:
+            imported = site.winner.root if site.winner else f"no copy of {manifest.package}"
+            raise Refused(
+                "other-copy",
+                f"it imports {imported}, and the image's own start {plan.copy.root}",
+                where=where,
+                remedy=f"patch the copy that it imports: --copy {site.winner.root}"
+                if site.winner
+                else f"look where it lies: patchkit resolve --image {plan.reference}",
+                details=[f"it starts {launch.source or launch.interpreter}"],
+            )
+    return findings
+
+
+def _caches(plan: Plan, services: Sequence[Service], fingerprint: str) -> dict[str, str]:
+    """Cache folders below those that are in use now, so that a mounted volume still holds them."""
+    set_already = dict(plan.site.launch.env)
+    for service in services:
+        set_already.update({name: value for name, value in service.environment.items() if value is not None})
+    home = set_already.get("HOME", "/root")
+    return {
+        name: f"{set_already.get(name) or f'{home}/{default}'}/patchkit-{fingerprint.removeprefix('sha256:')[:12]}"
+        for name, default in _CACHES.items()
+    }
+
+
+def _selinux(origin: Image) -> str:
+    """``z`` where the engine of the image enforces labels: without it a container may not read the mounted files, and
+    with it a machine without SELinux would refuse nothing, but NFS and rootless engines may fail to relabel."""
+    if origin.reference.transport != "docker-daemon":
+        return ""
+    try:
+        security = engine().info.get("SecurityOptions") or []
+    except PatchkitError:
+        return ""
+    return "z" if any("selinux" in str(each) for each in security) else ""
+
+
+def _plain(reference: str) -> str:
+    """A reference as compose files and manifests write it."""
+    parsed = parse_reference(reference)
+    return parsed.name.removeprefix("//") if parsed.transport in ("docker", "docker-daemon") else str(parsed)
+
+
+def _bare_name(reference: str) -> str:
+    """The name that a Deployment writes, without tag and digest."""
+    name = _plain(reference).partition("@")[0]
+    head, slash, last = name.rpartition("/")
+    return f"{head}{slash}{last.partition(':')[0]}"
