@@ -348,10 +348,9 @@ class Wheel:
             try:
                 with self._archive.open(info) as stream:
                     return stream.read(info.file_size)
-            except (zipfile.BadZipFile, zlib.error) as error:
-                raise Refused(
-                    "bad-wheel", f"its compressed data is damaged: {error}", where=self._place(path)
-                ) from None
+            # EOFError: cut short; NotImplementedError: an unknown compression; RuntimeError: encrypted.
+            except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+                raise self._damaged(error) from None
 
     def _cache_path(self, path: str) -> Path:
         # By the path's hash: a name inside a wheel is hostile input and must not become a path on the host.
@@ -360,7 +359,7 @@ class Wheel:
     def _damaged(self, error: Exception) -> Refused:
         return Refused(
             "bad-wheel",
-            f"the wheel is damaged: {error}",
+            f"the wheel is damaged: {str(error) or 'its data ends early'}",
             where=_public(self.file.url),
             remedy="run the command again; if it stays, the index or a proxy in between changes files",
         )

@@ -31,6 +31,7 @@ class SmallIndex:
         self.blobs: dict[str, bytes] = {}
         self.ranges = True
         self.status: dict[str, int] = {}
+        self.cut = ""  # "connection": announce all bytes and close half-way; "range": send half the range as if whole
         self.asked: list[tuple[str, str]] = []
         outer = self
 
@@ -58,17 +59,22 @@ class SmallIndex:
                     first, last = int(match[1]), min(int(match[2] or len(data)), len(data) - 1)
                 else:
                     first, last = max(0, len(data) - int(match[2])), len(data) - 1
-                self.answer(
-                    206,
-                    "application/octet-stream",
-                    data[first : last + 1],
-                    {"Content-Range": f"bytes {first}-{last}/{len(data)}"},
-                )
+                part = data[first : last + 1]
+                extra = {"Content-Range": f"bytes {first}-{last}/{len(data)}"}
+                if outer.cut == "connection" and match[1]:
+                    self.answer(206, "application/octet-stream", part[: len(part) // 2], extra, announced=len(part))
+                    self.close_connection = True
+                elif outer.cut == "range" and match[1]:
+                    self.answer(206, "application/octet-stream", part[: len(part) // 2], extra)
+                else:
+                    self.answer(206, "application/octet-stream", part, extra)
 
-            def answer(self, status: int, kind: str, data: bytes, extra: dict[str, str] | None = None) -> None:
+            def answer(
+                self, status: int, kind: str, data: bytes, extra: dict[str, str] | None = None, announced: int = 0
+            ) -> None:
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(data)))
+                self.send_header("Content-Length", str(announced or len(data)))
                 for name, value in (extra or {}).items():
                     self.send_header(name, value)
                 self.end_headers()
@@ -288,6 +294,21 @@ def test_a_wheel_that_vanished_is_out_of_reach(small: SmallIndex) -> None:
     small.status[f"/files/{WHEEL}"] = 403
     with pytest.raises(Unreachable, match="403"):
         small.indexes().wheel("pkg", "1.0").record()
+
+
+@pytest.mark.parametrize("cut", ["connection", "range"])
+def test_an_answer_that_is_cut_short_is_an_error_and_nothing_of_it_is_kept(
+    small: SmallIndex, tmp_path: Path, cut: str
+) -> None:
+    big = hashlib.shake_256(b"").digest(300_000)
+    small.publish("pkg", {WHEEL: make_wheel({"pkg/a.bin": big, "pkg/b.bin": big[::-1]})})
+    found = small.indexes().wheel("pkg", "1.0")
+    found.record()
+    small.cut = cut
+    with pytest.raises((Unreachable, Refused)):
+        found.read("pkg/a.bin")
+    small.cut = ""
+    assert small.indexes().wheel("pkg", "1.0").read("pkg/a.bin") == big
 
 
 def test_the_wheel_for_the_machine_is_taken_before_a_pure_one_and_that_before_any(small: SmallIndex) -> None:
