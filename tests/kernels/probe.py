@@ -63,8 +63,3 @@ def _run(name: str, path: str, arguments: tuple[str, ...], env: tuple[tuple[str,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"answer"')]
     return Outcome(done.returncode, json.loads(lines[-1])["answer"] if lines else None, done.stderr)
-
-
-def answer(value: Any) -> None:
-    """For probes: hand the answer back."""
-    print(json.dumps({"answer": value}), flush=True)

@@ -12,7 +12,7 @@ import sys
 if os.environ.get("TRITON_INTERPRET") == "1":
     from tests.kernels.probes import interpreter
 
-from tests.kernels.probe import answer
+from tests.kernels.probes import answer
 
 before, module, code = sys.argv[1:]
 names: dict[str, object] = {"__name__": "patchkit_assert"}

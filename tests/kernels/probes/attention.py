@@ -18,12 +18,15 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 if sys.argv[1] == "xpu":
     from tests.kernels.probes import xpu  # noqa: F401
 
+if sys.argv[1] == "cuda" and os.environ.get("VLLM_TRITON_USE_TD") == "1":
+    from tests.kernels.probes import unpipelined  # noqa: F401
+
 import torch
 from vllm.platforms import current_platform
 from vllm.v1.kv_cache_layout import KVCacheLayout
 
 from tests.kernels import layer
-from tests.kernels.probe import answer
+from tests.kernels.probes import answer
 
 DEVICE = "cuda" if sys.argv[1] == "cuda" else "cpu"
 #: Three requests: a prefill of all, a decode step, one that prefills on while another decodes, one that waits.

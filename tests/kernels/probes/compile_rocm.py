@@ -18,7 +18,7 @@ from vllm.models.flint.ops import norm
 from vllm.platforms import current_platform
 
 from tests.kernels import layer, numbers
-from tests.kernels.probe import answer
+from tests.kernels.probes import answer
 
 
 def launch() -> None:

@@ -17,7 +17,7 @@ from triton.backends import backends
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from tests.kernels.probe import answer
+from tests.kernels.probes import answer
 
 backends["intel"].compiler.__init__.__globals__["compile_module_from_src"] = lambda *_: types.SimpleNamespace(
     parse_device_arch=lambda _: ""

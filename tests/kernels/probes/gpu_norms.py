@@ -17,7 +17,7 @@ import triton
 from vllm.models.flint.ops import norm as patched
 
 from tests.kernels import numbers
-from tests.kernels.probe import answer
+from tests.kernels.probes import answer
 
 EPS = 1e-6
 

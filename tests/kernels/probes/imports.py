@@ -10,7 +10,7 @@ import sys
 
 from triton.runtime.jit import JITFunction
 
-from tests.kernels.probe import answer
+from tests.kernels.probes import answer
 
 if sys.argv[2] == "wrapper":
     from vllm.v1.worker.xpu_model_runner import _torch_cuda_wrapper

@@ -13,7 +13,7 @@ import torch
 from vllm.models.flint.ops import norm
 
 from tests.kernels import numbers
-from tests.kernels.probe import answer
+from tests.kernels.probes import answer
 
 
 def table() -> list[dict[str, object]]:

@@ -10,7 +10,7 @@ from tests.kernels.probes import xpu  # noqa: F401
 import torch
 
 from tests.kernels import layer
-from tests.kernels.probe import answer
+from tests.kernels.probes import answer
 
 rig = layer.rig(layer.SLIDING, window=9, requests=1, longest=48)
 got = torch.cat([*layer.step(rig, [30], 1), *layer.step(rig, [1], 2)]).double()

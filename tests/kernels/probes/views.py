@@ -8,7 +8,7 @@ from tests.kernels.probes import xpu  # noqa: F401
 import torch
 
 from tests.kernels import layer
-from tests.kernels.probe import answer
+from tests.kernels.probes import answer
 
 rig = layer.rig(layer.SLIDING, tp=2, window=17, requests=1, longest=16)
 shapes = {
