@@ -215,7 +215,7 @@ class World:
     def expects_patches(self, container: Container) -> bool:
         """Whether something says that this container runs patched files."""
         bound = [each for each in self.receipts.values() if isinstance(each, Receipt) and each.kind == "bind"]
-        return bool(container.fingerprint) or any(
+        return bool(container.fingerprint or container.receipt_path) or any(
             container.image_id in receipt.delivered_identity.digests for receipt in bound
         )
 
