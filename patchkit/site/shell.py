@@ -410,6 +410,39 @@ def _head(reader: _Reader, name: str) -> None:
             return
 
 
+class _Fields:
+    """The fields of one word in the making. Source: POSIX, Shell Command Language, 2.6.5 "Field Splitting", with IFS
+    as it is by default."""
+
+    def __init__(self) -> None:
+        self.found: list[str | None] = []
+        self._open = False
+
+    def end(self) -> None:
+        """What comes next is another field."""
+        self._open = False
+
+    def add(self, value: str | None, quoted: bool) -> None:
+        if quoted or value is None:
+            self._append(value)
+            return
+        if value[:1].isspace():
+            self.end()
+        for number, piece in enumerate(value.split()):
+            if number:
+                self.end()
+            self._append(piece)
+        if value[-1:].isspace():
+            self.end()
+
+    def _append(self, value: str | None) -> None:
+        if self._open:
+            self.found[-1] = _join(self.found[-1], value)
+        else:
+            self.found.append(value)
+        self._open = True
+
+
 @dataclass
 class Values:
     """What a script's expansions are looked up in. A variable that is None has a value that only running would tell;
@@ -423,36 +456,32 @@ class Values:
 
     def expand(self, word: Word) -> list[str | None]:
         """The fields that the word becomes; None for a field that only running would tell."""
-        fields: list[str | None] = [""]
-        started = False
+        fields = _Fields()
         for index, part in enumerate(word):
             if part.kind == "args":
-                if self.args is None or (not part.quoted and None in self.args):
-                    fields[-1] = None
-                    started = True
-                elif self.args:
-                    first, *more = self.args
-                    fields[-1] = _join(fields[-1], first)
-                    fields.extend(more)
-                    started = True
+                for number, argument in enumerate([None] if self.args is None else self.args):
+                    if number:
+                        fields.end()
+                    fields.add(argument, part.quoted)
                 continue
-            value = self._value(part)
-            if part.kind == "text" and not part.quoted and value is not None:
-                if index == 0 and (value == "~" or value.startswith("~/")):
-                    home = self.variables.get("HOME")
-                    value = None if home is None else home + value[1:]
-                elif any(char in value for char in "*?["):
-                    value = None
-            if part.kind == "text" or part.quoted or value is None:
-                fields[-1] = _join(fields[-1], value)
-                started = True
+            if part.kind == "text" and not part.quoted:
+                fields.add(self._unquoted_text(part.value, first=not index), True)
                 continue
-            pieces = value.split()
-            if pieces:
-                fields[-1] = _join(fields[-1], pieces[0])
-                fields.extend(pieces[1:])
-                started = True
-        return fields if started or len(fields) > 1 else []
+            for value, quoted in self._pieces(part):
+                fields.add(value, quoted)
+        return fields.found
+
+    def _pieces(self, part: Part) -> list[tuple[str | None, bool]]:
+        """What one part stands for: values, and whether each is kept from splitting."""
+        if part.kind == "var" and part.how and self._takes_other(part):
+            return [(self._value(piece), part.quoted or piece.quoted) for piece in part.other]
+        return [(self._value(part), part.quoted or part.kind == "text")]
+
+    def _unquoted_text(self, text: str, *, first: bool) -> str | None:
+        if first and (text == "~" or text.startswith("~/")):
+            home = self.variables.get("HOME")
+            return None if home is None else home + text[1:]
+        return None if any(char in text for char in "*?[") else text
 
     def one(self, word: Word) -> str | None:
         """The word as one string, as in an assignment: no splitting into fields."""
@@ -462,32 +491,42 @@ class Values:
         return "".join(value for value in values if value is not None)
 
     def _value(self, part: Part) -> str | None:
+        """The text that a part stands for, None where only running would tell."""
         if part.kind == "text":
             return part.value
         if part.kind == "command":
             return self._command(part.value)
         if part.kind != "var":
             return None
-        found: str | None
-        if part.value == "0":
-            found = self.zero
-        elif part.value.isdigit():
-            if self.args is None:
-                return None
-            number = int(part.value)
-            found = self.args[number - 1] if number <= len(self.args) else ""
-        else:
-            found = self.variables.get(part.value, "")
-            if part.value not in self.variables and not part.how:
-                return ""
-        if not part.how or found is None:
-            return found
-        known = bool(found) if part.how.startswith(":") else (part.value in self.variables or bool(found))
+        if part.how and self._takes_other(part):
+            return self.one(part.other)
+        found = self._variable(part.value)
         if part.how.endswith("+"):
-            return self.one(part.other) if known else ""
-        if part.how.endswith("?"):
-            return found if known else None
-        return found if known else self.one(part.other)
+            return None if self._is_unknown(part.value) else ""
+        if part.how.endswith("?") and not found:
+            return None
+        return found if found is not None or self._is_unknown(part.value) else ""
+
+    def _takes_other(self, part: Part) -> bool:
+        """Whether ``${name:-other}`` and its kin stand for their other word."""
+        if self._is_unknown(part.value) or part.how.endswith("?"):
+            return False
+        found = self._variable(part.value)
+        is_set = bool(found) if part.how.startswith(":") else found is not None
+        return is_set if part.how.endswith("+") else not is_set
+
+    def _is_unknown(self, name: str) -> bool:
+        if name.isdigit() and name != "0":
+            return self.args is None or (int(name) <= len(self.args) and self.args[int(name) - 1] is None)
+        return name in self.variables and self.variables[name] is None
+
+    def _variable(self, name: str) -> str | None:
+        """The variable's value, None where it is not set (or not known)."""
+        if name == "0":
+            return self.zero
+        if name.isdigit():
+            return self.args[int(name) - 1] if self.args is not None and int(name) <= len(self.args) else None
+        return self.variables.get(name)
 
     def _command(self, text: str) -> str | None:
         """The few command substitutions that tell where a script lies; None for any other."""
