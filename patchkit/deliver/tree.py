@@ -22,7 +22,9 @@ from patchkit.errors import Refused
 #: Larger files are no source code.
 MAX_FILE = 64 * 1024 * 1024
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_PATH: to pass through a folder takes no right to list it.
+_ROOT = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER = _ROOT | os.O_NOFOLLOW
 
 
 class Tree:
@@ -130,7 +132,7 @@ class Tree:
         """Open the folder that holds ``path``, step by step from the root. With ``made``, missing folders are made and
         told to it."""
         *folders, name = path.split("/")
-        folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = os.open(self.root, _ROOT)
         stack.callback(os.close, folder)
         for depth, part in enumerate(folders, 1):
             try:

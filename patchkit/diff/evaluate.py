@@ -121,7 +121,7 @@ class _Tree:
             self.changed[result.source] = None
         if result.after != result.before or result.path in self.changed:
             self.changed[result.path] = result.after
-        if result.mode is not None and result.after is not None:
+        if result.mode is not None and result.after is not None and result.state != "applied":
             self.modes[result.path] = result.mode
         if result.after is None:
             self.modes.pop(result.path, None)
@@ -201,7 +201,12 @@ class _Job:
             folder = folder.rpartition("/")[0]
             if tree.read(folder) is not None:
                 return _nothing(section, path, "conflict", f"{folder} is a file, and the patch needs a folder there")
-        return created(section, path, tree.read(path), pins)
+        result = created(section, path, tree.read(path), pins)
+        mode = tree.mode_of(path)
+        if result.state == "applied" and section.new_mode is not None and mode not in (None, section.new_mode):
+            why = f"the file is there already, and its mode is not {section.new_mode}"
+            return replace(result, state="partial", ok=self.complete, why=why, total=result.total + 1)
+        return result
 
     def change(self, section: FilePatch, path: str, before: bytes, tree: _Tree, pins: Pins) -> FileResult:
         """Hunks and mode of a file that is there."""

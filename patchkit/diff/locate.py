@@ -185,7 +185,24 @@ def _applied(hunk: Hunk, hay: Haystack, guess: int, floor: int, old: list[int]) 
             f"the new text stands at {_lines(new)}, not at the stated {_line(guess)}: it cannot tell which is meant",
             tuple(new),
         )  # fmt: skip
+    looks_old = _looks_old(hunk, hay, guess, floor) if new[0] != guess and not old else None
+    if looks_old is not None and abs(looks_old - guess) < abs(new[0] - guess):
+        return Placed(
+            hunk, "ambiguous", None,
+            f"the new text stands at {_line(new[0])}, but nearer to its place {_line(looks_old)} still has the old "
+            "text in other context: another place may hold the same fix",
+            (looks_old, new[0]),
+        )  # fmt: skip
     return Placed(hunk, "applied", new[0], f"the new text stands at line {new[0] + 1} already")
+
+
+def _looks_old(hunk: Hunk, hay: Haystack, guess: int, floor: int) -> int | None:
+    """The nearest place where the old side stands but for its outer context lines."""
+    most = max(hunk.prefix, hunk.suffix)
+    front, back = _dropped(hunk, min(MAX_FUZZ, most))
+    run = hunk.old[front : len(hunk.old) - back]
+    places = [] if all(map(is_blank, run)) else hay.places(run, guess + front, floor)
+    return places[0] - front if places else None
 
 
 def _tells(hunk: Hunk, *, away: bool) -> bool:
@@ -235,7 +252,7 @@ def _fuzzy(hunk: Hunk, hay: Haystack, guess: int, floor: int, rules: Rules) -> P
     """The hunk with context lines dropped at its ends, as GNU patch does it, but never until nothing is left."""
     most = max(hunk.prefix, hunk.suffix)
     for fuzz in range(1, min(max(MAX_FUZZ, rules.fuzz), most) + 1):
-        front, back = max(0, fuzz + hunk.prefix - most), max(0, fuzz + hunk.suffix - most)
+        front, back = _dropped(hunk, fuzz)
         run = hunk.old[front : len(hunk.old) - back]
         if all(is_blank(line) for line in run):
             return None
@@ -265,6 +282,12 @@ def _fuzzy(hunk: Hunk, hay: Haystack, guess: int, floor: int, rules: Rules) -> P
             take=fuzz <= rules.fuzz,
         )  # fmt: skip
     return None
+
+
+def _dropped(hunk: Hunk, fuzz: int) -> tuple[int, int]:
+    """How many context lines the level drops in front and at the end: both ends get as short as the shorter one."""
+    most = max(hunk.prefix, hunk.suffix)
+    return max(0, fuzz + hunk.prefix - most), max(0, fuzz + hunk.suffix - most)
 
 
 def _applied_with_fuzz(hunk: Hunk, hay: Haystack, guess: int, floor: int, front: int, back: int) -> int | None:

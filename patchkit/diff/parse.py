@@ -337,7 +337,7 @@ class _Reader:
             old, _, new = rest.partition(b' "')
             halves = [(old, b'"' + new)]
         else:
-            blanks = [i for i, byte in enumerate(rest) if byte == 0x20]
+            blanks = [match.start() for match in re.finditer(b" ", rest)]
             if len(blanks) > _MAX_BLANKS:
                 self.malformed(at, f"more than {_MAX_BLANKS} blanks in a 'diff --git' line")
             blanks.sort(key=lambda i: abs(2 * i + 1 - len(rest)))

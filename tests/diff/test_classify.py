@@ -149,6 +149,19 @@ def test_an_insertion_that_is_there_is_not_put_in_twice_though_its_context_stand
     assert on(patch, text(new)).state == "applied"
 
 
+def test_the_same_fix_in_another_place_does_not_prove_that_it_is_there() -> None:
+    def block(name: bytes, call: bytes) -> list[bytes]:
+        return [b"def %s():\n" % name, b"    try:\n", b"        " + call + b"\n", b"    except E:\n", b"        pass\n"]
+
+    fixed = block(b"other", b"new()")
+    old, new = [*BASE, *block(b"mine", b"old()"), *BASE, *fixed], [*BASE, *block(b"mine", b"new()"), *BASE, *fixed]
+    patch = plain(text(old), text(new), context=1)
+    upstream = [*BASE, b"def mine():\n", b"    try:  # now\n", *old[32:]]
+    assert on(patch, text(old)).changes == {"m.py": text(new)}
+    assert on(patch, text(upstream)).state == "ambiguous"
+    assert on(patch, text(new)).state == "applied"
+
+
 def test_dropped_context_is_fuzzy_and_refused_unless_allowed() -> None:
     target = replaced(BASE, 12, b"other\n")
     result = on(PATCH, text(target))
@@ -465,6 +478,14 @@ def test_a_mode_change_is_applied_only_where_the_mode_is_seen_to_be_set() -> Non
     assert on(MODE, b"x\n", mode=lambda path: 0o644).state == "applies"
     assert on(MODE, b"x\n", mode=lambda path: 0o755).state == "applied"
     assert on(MODE, {}).state == "target-missing"
+
+
+def test_a_mode_that_is_set_is_not_set_again() -> None:
+    create = b"diff --git a/n b/n\nnew file mode 100755\n--- /dev/null\n+++ b/n\n@@ -0,0 +1 @@\n+x\n"
+    assert on(create, {}).modes == {"n": "100755"}
+    assert on(MODE, b"x\n", mode=lambda path: 0o755).modes == {}
+    assert on(create, {"n": b"x\n"}, mode=lambda path: 0o755).modes == {}
+    assert on(create, {"n": b"x\n"}, mode=lambda path: 0o644).state == "partial"
 
 
 def test_text_there_and_mode_not_is_partial() -> None:
