@@ -156,6 +156,11 @@ class _Reader:
         start = self.at
         while self.at < len(self.text):
             char = self.text[self.at]
+            if char == "(" and parts and parts[-1].value.endswith("=") and not parts[-1].quoted:
+                # bash's arrays: NAME=(a b)
+                self.at += 1
+                parts.append(Part("opaque", self.balanced("(", ")")))
+                continue
             if char in " \t\r\n;&|()<>":
                 break
             if char == "\\":
