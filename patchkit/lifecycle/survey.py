@@ -104,7 +104,14 @@ def survey(
     """
 
     def look(version: str) -> tuple[Cell, ...]:
-        cells = tuple(cell for prefix, each in series for cell in _cells(indexes, package, prefix, each, version))
+        try:
+            # One release for all series: its RECORD is read and parsed once.
+            source: releases.Release | PatchkitError = releases.release(indexes, package, version)
+        except Unreachable:
+            raise
+        except PatchkitError as error:
+            source = error
+        cells = tuple(cell for prefix, each in series for cell in _cells(source, prefix, each, version))
         done()
         return cells
 
@@ -118,9 +125,10 @@ def _names(series: Series) -> list[str]:
     return list(dict.fromkeys(entry.id for entry in series.manifest.patches))
 
 
-def _cells(indexes: Indexes, package: str, prefix: str, series: Series, version: str) -> list[Cell]:
+def _cells(source: releases.Release | PatchkitError, prefix: str, series: Series, version: str) -> list[Cell]:
     try:
-        source = releases.release(indexes, package, version)
+        if isinstance(source, PatchkitError):
+            raise source
         known = releases.answered_by_hash(source, series)
         rest = releases.without(series, known)
         plan = releases.plan_for(source, rest) if rest.manifest.patches else None
