@@ -98,7 +98,13 @@ def locate(hunk: Hunk, hay: Haystack, guess: int, floor: int, stated: int, rules
     if there is not None:
         return there
     if len(old) == 1 and not all(is_blank(line) for line in hunk.old):
-        return _fits(hunk, old[0], (), stated)
+        fits = _fits(hunk, old[0], (), stated)
+        near = _looks_old(hunk, hay, guess, floor)
+        if near is None or near == old[0]:
+            return fits
+        return fits._replace(
+            why=f"{fits.why}; line {near + 1}, nearer to it, has the text in other context: look at both"
+        )
     if len(old) == 1:
         return Placed(
             hunk, "ambiguous", None,

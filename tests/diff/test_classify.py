@@ -162,6 +162,13 @@ def test_the_same_fix_in_another_place_does_not_prove_that_it_is_there() -> None
     assert on(patch, text(new)).state == "applied"
 
 
+def test_a_far_exact_place_beats_a_near_one_in_other_context_and_the_near_one_is_told() -> None:
+    target = [*replaced(BASE, 12, b"other\n"), *BASE[10:20]]
+    result = on(PATCH, text(target))
+    assert result.changes == {"m.py": text([*target[:34], b"changed\n", *target[35:]])}
+    assert "line 12, nearer to it" in only(result).why
+
+
 def test_dropped_context_is_fuzzy_and_refused_unless_allowed() -> None:
     target = replaced(BASE, 12, b"other\n")
     result = on(PATCH, text(target))
