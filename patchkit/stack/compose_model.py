@@ -54,11 +54,13 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """All services of all profiles, in the order of their names."""
+    """All services of all profiles, in the order of their names. ``volumes`` maps a volume's name in the files to its
+    name in the engine, which has the project's before it."""
 
     files: tuple[Path, ...]
     project: str
     services: tuple[Service, ...]
+    volumes: Mapping[str, str] = field(default_factory=dict)
 
     def using(self, names: Collection[str]) -> tuple[Service, ...]:
         """The services whose image is one of ``names``: references as people write them (``vllm-xpu:nightly``,
@@ -144,6 +146,7 @@ def read(files: Sequence[Path]) -> Model:
         files=tuple(files),
         project=str(document.get("name", "")),
         services=tuple(_service(name, raw) for name, raw in sorted(services.items())),
+        volumes={name: str((raw or {}).get("name") or name) for name, raw in (document.get("volumes") or {}).items()},
     )
 
 

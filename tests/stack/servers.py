@@ -188,6 +188,15 @@ def double(*faults: str) -> Iterator[str]:
         server.shutdown()
 
 
+def serve(address: tuple[str, int], faults: list[str]) -> None:
+    """Serve as the double until the process is ended; for a container, where only Python's own library is."""
+
+    class Handler(_Double):
+        wrong = frozenset(faults)
+
+    ThreadingHTTPServer(address, Handler).serve_forever()
+
+
 class _Double(BaseHTTPRequestHandler):
     wrong: frozenset[str] = frozenset()
 

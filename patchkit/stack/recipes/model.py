@@ -105,6 +105,7 @@ class Platform:
     devices: Annotated[tuple[str, ...], Key("Device nodes to pass into the container.")] = ()
     groups: Annotated[tuple[str, ...], Key("Groups that may use them, as names or numbers in the container.")] = ()
     gpus: Annotated[bool, Key("Whether the engine passes all GPUs (NVIDIA's runtime).")] = False
+    ulimits: Annotated[Mapping[str, str], Key("Resource limits of the container.")] = field(default_factory=dict)
     own_start: Annotated[bool, Key("Whether the image's entrypoint is something else than the server.")] = False
     notes: Annotated[tuple[Text, ...], Key("What else to know.")] = ()
 

@@ -260,13 +260,13 @@ def compose_text(choice: Choice) -> str:
         **_devices(choice),
         "ipc": ("Workers share memory; shm_size counts where an engine does not give the host's.", "host"),
         "shm_size": ("", "16gb"),
-        "ulimits": ("", {"memlock": -1, "stack": 67108864}),
+        **({"ulimits": ("", _limits(choice.platform))} if choice.platform.ulimits else {}),
         "stop_grace_period": ("Above the 5 s that vLLM takes to let go of the devices.", "30s"),
         "healthcheck": ("Healthy once the model serves; loading may take long.", _healthcheck()),
     }
     head = [
         f"{choice.recipe.title} {choice.variant.title} on {choice.hardware.title}.",
-        f"Written by: patchkit recipe {name} {_arguments(choice)} --format compose",
+        f"Written by: patchkit recipe {name} {arguments_of(choice)} --format compose",
         "",
         *(["Patches: " + line for line in _patches(choice).splitlines()]),
     ]
@@ -292,6 +292,10 @@ def _devices(choice: Choice) -> dict[str, tuple[str, yamltext.Node]]:
     }
 
 
+def _limits(platform: Platform) -> yamltext.Node:
+    return {name: int(value) for name, value in platform.ulimits.items()}
+
+
 def _healthcheck() -> yamltext.Node:
     probe = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{PORT}/health', timeout=4)"
     return {
@@ -303,7 +307,8 @@ def _healthcheck() -> yamltext.Node:
     }
 
 
-def _arguments(choice: Choice) -> str:
+def arguments_of(choice: Choice) -> str:
+    """The options of ``patchkit recipe`` that give this choice."""
     words = [f"--hardware {choice.hardware_name}"]
     if choice.variant_name != next(iter(choice.recipe.variants)):
         words.append(f"--variant {choice.variant_name}")

@@ -1,0 +1,86 @@
+"""``patchkit up``: from a recipe to a served, proven model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from patchkit import api
+from patchkit.api.serving import Going, up
+from patchkit.cli import options
+from patchkit.cli.render import clean
+from patchkit.cli.smoke import show as show_check
+from patchkit.findings import Finding
+from patchkit.stack.recipes.load import load_recipe
+from patchkit.stack.recipes.render import choose
+
+
+@click.command("up")
+@click.argument("name")
+@click.option("--hardware", help="The machine; without it the recipe's default.")
+@click.option("--variant", help="The checkpoint.")
+@click.option("--features", help="Comma-separated; all without it, none for an empty value.")
+@click.option("--image", default="", metavar="REF", help="Another image than the platform's.")
+@click.option("--mode", type=click.Choice(["image", "bind"]), default="image", show_default=True)
+@click.option(
+    "-f",
+    "--file",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The compose file to write, or to use where it is there. Default: ./compose.NAME.yaml",
+)
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), default=3600.0, show_default=True, help="Seconds to be healthy."
+)
+@click.option("--tools", is_flag=True, help="Look at every kind of tool calling in the end.")
+@options.output
+@options.looking
+def command(
+    name: str,
+    hardware: str | None,
+    variant: str | None,
+    features: str | None,
+    image: str,
+    mode: Literal["image", "bind"],
+    file: Path | None,
+    timeout: float,
+    tools: bool,
+    output: Path,
+    options: api.Options,
+) -> int:
+    """Serve a model by its recipe: patch, lint, start, wait for health, prove, smoke.
+
+    It prints each step as the command that you could have typed, and stops at the first that fails.
+
+    \b
+    patchkit up flint --hardware b70x4
+    patchkit up flint --hardware b70x4 --image vllm-xpu:nightly --mode bind
+    patchkit down flint
+    """
+    choice = choose(
+        load_recipe(name, options.catalog),
+        hardware=hardware,
+        variant=variant,
+        features=None if features is None else [each.strip() for each in features.split(",")],
+        image=image,
+    )
+    going = Going(
+        file or Path(f"compose.{name}.yaml"),
+        timeout,
+        tools,
+        said=lambda command: click.echo(clean(f"$ {command}")),
+        step=lambda step: click.echo(clean(f"  {step} ..."), err=True),
+        found=_found,
+        checked=show_check,
+    )
+    serving = up(choice, options, api.Delivery(mode=mode, output=output), going)
+    click.echo(f"served and proven: {serving.url}")
+    return 0
+
+
+def _found(finding: Finding) -> None:
+    click.echo(clean(f"{finding.severity}: {finding.where}: {finding.what} [{finding.id}]"))
+    if finding.remedy and finding.severity != "note":
+        click.echo(clean(f"  next: {finding.remedy}"))

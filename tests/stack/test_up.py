@@ -1,0 +1,177 @@
+"""``patchkit up``: a recipe's stack, patched, started on a real engine, proven in the container, and asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patchkit.stack import compose_model
+from tests.stack import servers
+
+pytestmark = pytest.mark.engine
+
+REPOSITORY = Path(__file__).parents[2]
+
+#: A server that starts as vLLM's console script does and answers as a model that calls tools would.
+_SERVER = """\
+#!/opt/venv/bin/python3
+import json, os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+if "--die" in sys.argv:
+    print("ModuleNotFoundError: No module named 'flashinfer'", flush=True)
+    sys.exit(1)
+print("INFO Available KV cache memory: 7.0 GiB")
+print("INFO XPU KV cache size: 904,123 tokens, Maximum concurrency for 262,144 tokens per request: 3.45x", flush=True)
+print("arguments", json.dumps(sys.argv[1:]), flush=True)
+sys.path.insert(0, "/opt/double")
+import servers
+servers.serve(("0.0.0.0", 8000), os.environ.get("FAULTS", "").split())
+"""
+
+
+@pytest.fixture(scope="module")
+def serving_image(
+    engine: Any, fixture_image: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The fixture image with the real vLLM in it, whose ``vllm`` serves."""
+    folder = tmp_path_factory.mktemp("image")
+    (folder / "vllm").write_text(_SERVER)
+    (folder / "vllm").chmod(0o755)
+    shutil.copy(servers.__file__, folder / "servers.py")
+    base = fixture_image("xpu")
+    (folder / "Dockerfile").write_text(f"FROM {base}\nCOPY vllm /opt/venv/bin/vllm\nCOPY servers.py /opt/double/\n")
+    tag = f"patchkit-up-test-{os.getpid()}:1"
+    subprocess.run(["docker", "build", "-q", "-t", tag, folder], check=True, capture_output=True)
+    yield tag
+    for name in (f"{tag}-patchkit", tag):
+        subprocess.run(["docker", "rmi", "-f", name], capture_output=True)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Path:
+    """The shipped catalog for a machine without cards and without the right to raise limits."""
+    folder = tmp_path / "catalog"
+    for name in ("manifests", "patches"):
+        shutil.copytree(REPOSITORY / name, folder / name)
+    recipe = folder / "manifests" / "recipes" / "flint.yaml"
+    text = recipe.read_text()
+    before, _, after = text.partition("  xpu:\n")
+    for key in ("devices", "groups", "ulimits"):
+        after, count = re.subn(rf"(?m)^    {key}: .*\n", "", after, count=1)
+        assert count == 1
+    cut = f"{before}  xpu:\n{after}"
+    recipe.write_text(cut)
+    return folder
+
+
+@pytest.fixture
+def call(tmp_path: Path, catalog: Path) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """Run ``up`` or ``down`` in a folder of the test's own, on a port of its own."""
+    work = tmp_path / f"up{os.getpid()}"
+    work.mkdir()
+    port = servers.free_port()
+    env = {**os.environ, "FLINT_LISTEN": f"127.0.0.1:{port}", "RENDER_GID": "0"}
+
+    def run(verb: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-m", "patchkit", verb, "flint", *arguments]
+        if verb == "up":
+            words += ["--hardware", "b70x4", "--catalog", str(catalog)]
+        return subprocess.run(words, cwd=work, env=env | more, capture_output=True, text=True, timeout=300)
+
+    yield run
+    if (work / "compose.flint.yaml").exists():
+        run("down")
+        subprocess.run(
+            [*compose_model.compose_command(), "-f", work / "compose.flint.yaml", "down", "-v", "-t", "0"],
+            env=env,
+            capture_output=True,
+        )
+
+
+def test_a_recipe_becomes_a_served_proven_model_and_each_step_is_told(
+    call: Callable[..., subprocess.CompletedProcess[str]], serving_image: str, tmp_path: Path
+) -> None:
+    done = call("up", "--image", serving_image, "--tools")
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps = [line.removeprefix("$ ").split()[:2] for line in done.stdout.splitlines() if line.startswith("$ ")]
+    assert steps == [
+        ["patchkit", "recipe"],
+        ["patchkit", "compose"],
+        ["patchkit", "lint"],
+        ["docker", "compose"],
+        ["curl", steps[4][1]],
+        ["patchkit", "verify"],
+        ["patchkit", "smoke"],
+    ]
+    assert "KV cache: 904123 tokens, 3.45 requests of 262144 tokens at once" in done.stdout
+    assert "the recipe plans 953430 tokens for 7 GiB" in done.stdout
+    assert "passed  repeated-calls" in done.stdout
+    assert "served and proven: http://127.0.0.1:" in done.stdout
+
+    work = tmp_path / f"up{os.getpid()}"
+    files = ["-f", work / "compose.flint.yaml", "-f", work / ".patchkit" / "compose.patchkit.yaml"]
+    env = {**os.environ, "FLINT_LISTEN": "127.0.0.1:1", "RENDER_GID": "0"}
+    logs = subprocess.run(
+        [*compose_model.compose_command(), *files, "logs", "--no-log-prefix"], env=env, capture_output=True, text=True
+    )
+    given = next(line for line in logs.stdout.splitlines() if line.startswith("arguments"))
+    assert json.loads(given.partition(" ")[2]) == [
+        *("serve", "RecursiveSI/flint", "--served-model-name=flint", "--tensor-parallel-size=4"),
+        *("--attention-backend=TRITON_ATTN", "--kv-cache-dtype=auto", "--enable-auto-tool-choice"),
+        *("--tool-call-parser=glm47", "--exclude-tools-when-tool-choice-none", "--reasoning-parser=glm47"),
+    ]
+
+    again = call("up", "--image", serving_image)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "patchkit recipe" not in again.stdout
+
+    down = call("down")
+    assert down.returncode == 0, down.stderr
+    left = subprocess.run(
+        [*compose_model.compose_command(), *files, "ps", "-aq"], env=env, capture_output=True, text=True
+    )
+    assert left.stdout == ""
+
+
+def test_a_server_that_dies_is_not_waited_for_and_its_log_is_read(
+    call: Callable[..., subprocess.CompletedProcess[str]], serving_image: str, tmp_path: Path
+) -> None:
+    first = call("up", "--image", serving_image, "--timeout", "1", "--mode", "bind")
+    work = tmp_path / f"up{os.getpid()}"
+    stack = work / "compose.flint.yaml"
+    stack.write_text(stack.read_text().replace('- "RecursiveSI/flint"', '- "RecursiveSI/flint"\n      - "--die"'))
+    done = call("up", "--image", serving_image, "--mode", "bind")
+    assert done.returncode == 1, (first.stdout, done.stdout)
+    assert "log-flashinfer-missing" in done.stdout
+    assert "server-ended" in done.stderr
+    assert "FlashInfer" in done.stderr
+    assert "own-stack" in done.stdout
+
+
+def test_errors_of_lint_stop_it_before_anything_is_started(
+    call: Callable[..., subprocess.CompletedProcess[str]], serving_image: str, tmp_path: Path
+) -> None:
+    work = tmp_path / f"up{os.getpid()}"
+    (work / "compose.flint.yaml").write_text(
+        f"services: {{flint: {{image: '{serving_image}', ports: ['1:8000'], "
+        "command: vllm serve RecursiveSI/flint --kv-cache-dtype fp8}}\n"
+    )
+    done = call("up", "--image", serving_image)
+    assert done.returncode == 1, done.stdout
+    assert "lint-found" in done.stderr
+    assert "docker compose" not in done.stdout
+
+
+def test_down_without_a_stack_is_a_wrong_call(call: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = call("down")
+    assert done.returncode == 2
+    assert "no-stack" in done.stderr
