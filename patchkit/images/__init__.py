@@ -33,11 +33,13 @@ _NAME = re.compile(
 @dataclass(frozen=True, slots=True)
 class Access:
     """How to reach a registry beyond what docker's and podman's own files say. ``plain_http`` allows HTTP (a registry
-    on loopback needs no leave), ``ca_file`` is a further PEM bundle to trust, ``auth_file`` is looked into first."""
+    on loopback needs no leave), ``ca_file`` is a further PEM bundle to trust, ``auth_file`` is looked into first.
+    ``run`` False rules out that anything of the image is executed, however much faster reading would be with it."""
 
     plain_http: bool = False
     ca_file: str | None = None
     auth_file: str | None = None
+    run: bool = True
 
 
 def parse_reference(text: str) -> Reference:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from patchkit.errors import Unreachable
-from patchkit.images import TRANSPORTS, daemon_write, parse_reference, rawjson, sandbox
+from patchkit.images import TRANSPORTS, Access, daemon_write, parse_reference, rawjson, sandbox
 from patchkit.images.daemon_files import ArchiveFilesystem, OverlayFilesystem, overlay_folders
 from patchkit.images.daemon_store import Documents, documents
 from patchkit.images.engine import Engine, Json, engine, split_tag
@@ -15,16 +16,28 @@ from patchkit.images.model import Derivation, Derived, Filesystem, Identity, Ima
 from patchkit.images.paths import read, stat
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_LIST = "import os,sys; sys.stdout.buffer.write(b'\\0'.join(os.listdir(os.fsencode(sys.argv[1]))))"
+#: Names in a folder and three levels below, one JSON line a folder: where the copies of a package are looked for.
+_LIST = """
+import json, os, sys
+todo = [(sys.argv[1], 3)]
+for path, depth in todo:
+    try:
+        with os.scandir(path) as entries:
+            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    except OSError:
+        continue
+    print(json.dumps([path, [name for name, _ in found]]))
+    todo += [(os.path.join(path, name), depth - 1) for name, folder in found if folder and depth]
+"""
 
 
-def open_image(reference: Reference, *, platform: str | None = None, access: object = None) -> Image:
-    """The image that the engine has under ``reference``; ``access`` is for registries and not used.
+def open_image(reference: Reference, *, platform: str | None = None, access: Access | None = None) -> Image:
+    """The image that the engine has under ``reference``; of ``access`` only ``run`` counts here.
 
     Raises:
         patchkit.errors.Unreachable: no engine, no such image, or one of another platform than ``platform``.
     """
-    image = DaemonImage(engine(), reference)
+    image = DaemonImage(engine(), reference, no_run=access is not None and not access.run)
     if platform is not None and platform != image.identity.platform:
         raise Unreachable(
             "no-such-platform",
@@ -44,6 +57,8 @@ class DaemonImage:
         self.reference = reference
         self.no_run = no_run
         self._files: OverlayFilesystem | ArchiveFilesystem | None = None
+        #: The image has just been made and must be looked at itself, whatever is known of its ID.
+        self.is_new = False
         #: The image was loaded, untagged, only for this object, and goes with it.
         self.is_for_a_moment = False
         inspected = engine.inspect_image(reference.name)
@@ -107,8 +122,18 @@ class DaemonImage:
         if self._files is None:
             folders = overlay_folders(self.engine, self.inspected)
             lister = None if self.no_run else self._list
-            self._files = OverlayFilesystem(folders) if folders else ArchiveFilesystem(self.engine, self.id, lister)
+            self._files = (
+                OverlayFilesystem(folders)
+                if folders
+                else ArchiveFilesystem(self.engine, self.id, lister, remember=self._remembered_as)
+            )
         return self._files
+
+    @property
+    def _remembered_as(self) -> str:
+        """What names the files for good: an index's digest alone does not, it stands for several platforms."""
+        platform = self.identity.platform.replace("/", "-")
+        return "" if self.is_new else f"{self.id.removeprefix('sha256:')}-{platform}"
 
     @property
     def can_run(self) -> bool:
@@ -124,15 +149,16 @@ class DaemonImage:
         inner = self.inspected.get("Config") or {}
         env = dict(item.partition("=")[::2] for item in inner.get("Env") or [])
         told = run.env.get("HOME") or env.get("HOME")
+        # Facts are read as root and told of the user who serves.
         user = str(run.user if run.user is not None else inner.get("User") or "").partition(":")[0]
-        if told or run.read_all or user in ("", "0", "root"):
+        if told or user in ("", "0", "root"):
             return told or "/root"
         passwd = read(self.fs, "/etc/passwd") or b""
         rows = [line.split(":") for line in passwd.decode("utf-8", "replace").splitlines()]
         return next((row[5] for row in rows if len(row) > 5 and user in (row[0], row[2])), "/")
 
-    def _list(self, path: str) -> Sequence[str] | None:
-        """The names in a folder, asked of the image's own Python; None where there is none or it fails."""
+    def _list(self, path: str) -> Mapping[str, Sequence[str]] | None:
+        """The names in a folder and below, asked of the image's own Python; None where there is none or it fails."""
         env = dict(item.partition("=")[::2] for item in (self.inspected.get("Config") or {}).get("Env") or [])
         for folder in env.get("PATH", _DEFAULT_PATH).split(":"):
             for name in ("python3", "python"):
@@ -140,8 +166,7 @@ class DaemonImage:
                 if python is not None and python.kind == "file":
                     argv = (f"{folder}/{name}", "-I", "-S", "-c", _LIST, path)
                     result = self.run(Run(argv=argv, read_all=True, timeout=60))
-                    names = result.stdout.decode("utf-8", "surrogateescape").split("\0")
-                    return sorted(filter(None, names)) if result.status == 0 and result.ended == "exit" else None
+                    return _listed(result.stdout) if result.status == 0 and result.ended == "exit" else None
         return None
 
     # -- what is made of it ----------------------------------------------------------------------------------------
@@ -183,6 +208,20 @@ class DaemonImage:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _listed(output: bytes) -> Mapping[str, Sequence[str]] | None:
+    """What ``_LIST`` wrote, or None where it is anything else: the image's Python may say what it likes."""
+    found: dict[str, Sequence[str]] = {}
+    try:
+        for line in output.splitlines():
+            path, names = json.loads(line)
+            if not isinstance(path, str) or not all(isinstance(name, str) for name in names):
+                return None
+            found[path] = names
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return found
 
 
 def image_id(inspected: Json) -> str:

@@ -63,6 +63,7 @@ def derive(
 def _written(base: DaemonImage, derivation: Derivation, layer: Layer, name: str, check: Callable[[], None]) -> Derived:
     """Make the image, compare it with what was meant, and only then give it its name."""
     made = _made(base, derivation, layer)
+    made.image.is_new = True
     try:
         read_back(base, made.image, layer, made.config)
         check()

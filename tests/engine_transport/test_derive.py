@@ -9,6 +9,7 @@ import tarfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -269,6 +270,19 @@ def test_an_engine_that_took_something_else_is_noticed_and_the_new_image_removed
     assert place.temporary() == []
 
 
+def test_reading_back_asks_the_engine_whatever_the_cache_knows(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cache_of(tmp_path, monkeypatch)
+    with place.open(place.load("pure")) as image:
+        derived = _derive(place, image)
+        with place.open(derived.reference.name) as result:
+            result.fs.lstat(_FILE)
+        for kept in tmp_path.glob("files/*.json"):
+            kept.write_text(kept.read_text().replace('"file"', '"dir"'))
+        assert _derive(place, image).existed
+
+
 @pytest.mark.parametrize("kind", ["docker", "containerd", "classic28"])
 def test_a_layer_that_lies_about_its_diff_id_is_refused_and_nothing_is_left(
     kind: str, hosts: Callable[[str], str | None], monkeypatch: pytest.MonkeyPatch
@@ -430,6 +444,25 @@ def test_a_member_of_the_docker_group_derives_the_same_image_as_root(
     config, layer, existed, road = as_user(derive, groups=(docker_group(),))
     assert (config, layer, existed) == (by_root.identity.config, by_root.layer_digest, False)
     assert road == "partial archive, config from the image store, mounted"
+
+
+def test_a_derivation_sends_the_patch_and_not_the_image_in_a_dozen_calls(
+    docker_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    real = Engine.call
+
+    def count(self: Engine, method: str, path: str, **rest: Any) -> Any:
+        sent.append(len(rest.get("data") or b""))
+        return real(self, method, path, **rest)
+
+    name = docker_place.load("xpu")
+    docker_place.engine.info  # noqa: B018 - asked once a process, whatever is done then
+    monkeypatch.setattr(Engine, "call", count)
+    with docker_place.open(name) as image:
+        image.derive(derivation(docker_place, _NEW), _target(docker_place))
+    assert sum(sent) <= 32 * 1024
+    assert len(sent) <= 12
 
 
 def test_the_default_name_is_the_sources_with_a_suffix_or_the_id(docker_place: Place) -> None:

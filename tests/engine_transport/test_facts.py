@@ -22,6 +22,11 @@ from tests.engine_transport.conftest import SITE, Place, cache_of
 from tests.engine_transport.users import as_user, docker_group
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache_of(tmp_path_factory.mktemp("cache"), monkeypatch)
+
+
 def _no_local_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     """As for a user who may not read the engine's data folder."""
     monkeypatch.setattr(_Reader, "_local", lambda *_: None)
@@ -175,6 +180,32 @@ def test_the_archive_api_follows_no_link_and_reads_no_more_than_was_asked(
         assert caught.value.code == "file-too-large"
 
 
+def test_facts_of_an_image_are_kept_and_the_next_run_makes_no_container(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _no_local_reading(monkeypatch)
+    cache_of(tmp_path, monkeypatch)
+    name = place.load("pure")
+    module = f"{SITE}/tinyserve/__init__.py"
+
+    def facts() -> object:
+        with place.open(name) as image:
+            files = image.fs
+            return [files.lstat(path) for path in _PATHS[1:]], files.read(module), files.listdir(f"{SITE}/tinyserve")
+
+    first = facts()
+    made: list[object] = []
+    real = Engine.create
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "create", lambda self, spec: made.append(spec) or real(self, spec))
+        assert facts() == first
+        assert made == []
+        for kept in (tmp_path / "files").iterdir():
+            kept.write_text('{"form": 1, "entries": {"/etc/passwd": ["file"]}, "names": {}, "contents": {}}')
+        assert facts() == first
+        assert len(made) >= 1, "what the cache holds makes no sense: everything was asked again"
+
+
 def test_the_names_in_a_huge_folder_are_asked_of_the_images_python_and_must_fit_what_was_seen(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +218,7 @@ def test_the_names_in_a_huge_folder_are_asked_of_the_images_python_and_must_fit_
         monkeypatch.setattr(image, "_list", lambda path: asked.append(path) or real(path))
         assert list(image.fs.listdir(SITE)) == truth
         assert asked == [SITE]
-        lying = ArchiveFilesystem(place.engine, image.id, lambda path: ["only-this"])
+        lying = ArchiveFilesystem(place.engine, image.id, lambda path: {path: ["only-this"]})
         try:
             assert list(lying.listdir(SITE)) == truth
         finally:
