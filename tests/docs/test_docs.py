@@ -1,5 +1,6 @@
 """What the docs say is so: generated pages are current, commands exist, examples run, the site builds."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -65,6 +66,18 @@ def test_a_command_line_in_docs_and_help_is_one_that_patchkit_takes(where, line)
 def test_every_command_has_an_example_in_its_help():
     context = click.Context(root, info_name="patchkit")
     assert [name for name in root.list_commands(context) if f"patchkit {name}" not in help_of(name, context)] == []
+
+
+def test_the_shell_completes_commands_and_options():
+    def completed(words, number):
+        environment = {"_PATCHKIT_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
+        done = subprocess.run(
+            [sys.executable, "-m", "patchkit"], env=os.environ | environment, capture_output=True, text=True, cwd="/"
+        )
+        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+    assert {"rebase", "receipt", "retire", "revert"} <= set(completed("patchkit re", 1))
+    assert "--drop-missing" in completed("patchkit import --drop", 2)
 
 
 def test_the_python_examples_run(tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 import hashlib
 import http.server
+import io
+import tarfile
 import threading
 import zipfile
 from html.parser import HTMLParser
@@ -42,6 +44,17 @@ def wheel(folder, version, files):
     return name
 
 
+def sdist(folder, version, files):
+    """A source distribution with its package below ``src``, as many projects have it."""
+    name = f"pkg-{version}.tar.gz"
+    with tarfile.open(folder / name, "w:gz") as archive:
+        for path, data in files.items():
+            member = tarfile.TarInfo(f"pkg-{version}/src/{path}")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return name
+
+
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args):
         pass
@@ -57,8 +70,8 @@ def index(tmp_path):
     )
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
-    def make(contents):
-        names = [wheel(folder, version, files) for version, files in contents.items()]
+    def make(contents, build=wheel):
+        names = [build(folder, version, files) for version, files in contents.items()]
         links = "".join(f'<a href="{name}">{name}</a>\n' for name in names)
         (folder / "index.html").write_text(f"<!doctype html><body>{links}</body>")
         return releases.indexes(f"http://127.0.0.1:{server.server_address[1]}")
@@ -105,6 +118,21 @@ def test_an_equal_pre_image_is_answered_by_record_without_reading_the_file(two, 
     made(two, index, ["1.0"])
     cells = made(two, index, ["1.0"]).row("1.0")
     assert {cell.detail for cell in cells} == {"every pre-image is a listed one"}
+
+
+def test_a_release_without_a_wheel_is_read_from_its_source(two, index):
+    found = survey(index(RELEASES, sdist), "pkg", [("", two.series)], ["1.1", "1.0"])
+    assert [cell.told for cell in found.row("1.0")] == ["applies", "applies"]
+    # Nothing tells what the project's build makes of its files, so that a held patch counts as applied, not upstream.
+    assert [cell.told for cell in found.row("1.1")] == ["offset", "applied"]
+
+
+def test_a_release_that_cannot_be_read_is_told_and_the_others_stay(two, index, tmp_path):
+    indexes = index(RELEASES)
+    (tmp_path / "index/pkg/pkg-1.1-py3-none-any.whl").write_bytes(b"no wheel at all")
+    found = survey(indexes, "pkg", [("", two.series)], ["1.1", "1.0"])
+    assert {cell.state for cell in found.row("1.1")} == {"unreadable"}
+    assert [cell.told for cell in found.row("1.0")] == ["applies", "applies"]
 
 
 def test_the_same_survey_gives_the_same_bytes_in_every_form(two, index):
