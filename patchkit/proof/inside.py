@@ -142,7 +142,7 @@ def _imported(evidence: Evidence, item: Expectation, part: str, name: str) -> Fi
         return evidence.untold(name)
     table = evidence.answer.table(part)
     if "not_started" in table:
-        return FileProof(name, "not run", "no spawn", f"no child could be spawned: {table['not_started']}")
+        return FileProof(name, "not run", "not started", f"the process could not be started: {table['not_started']}")
     if "ended" in table:
         return _ended(name, table["ended"])
     told = evidence.told(part, item.module)
@@ -197,6 +197,8 @@ def _asserted(evidence: Evidence, name: str, index: int) -> FileProof:
     if evidence.answer is None or f"assert {index}" not in evidence.answer.parts:
         return evidence.untold(name)
     told: dict[str, Any] = evidence.answer.table(f"assert {index}")
+    if "not_started" in told:
+        return FileProof(name, "not run", "not started", f"the process could not be started: {told['not_started']}")
     if "ended" in told:
         return _ended(name, told["ended"])
     if "error" in told:

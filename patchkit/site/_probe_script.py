@@ -183,6 +183,9 @@ def start(task):
             pass_fds=(writer,),
             start_new_session=True,
         )
+    except OSError as error:
+        os.close(reader)
+        return None, str(error)
     finally:
         os.close(writer)
     return process, reader
@@ -190,6 +193,8 @@ def start(task):
 
 def finish(started, deadline):
     """What the process answered, or how it ended without an answer."""
+    if started[0] is None:
+        return {"not_started": started[1]}
     import select
     import signal
     import time
@@ -234,7 +239,6 @@ def start_spawned(task):
         mine, theirs = context.Pipe(duplex=False)
         task = dict(task, connection=theirs)
         process = context.Process(target=exec, args=(QUESTION["child"], {"__name__": "patchkit_child", "TASK": task}))
-        process.daemon = True
         process.start()
         theirs.close()
     except Exception as error:

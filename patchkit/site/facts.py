@@ -54,9 +54,11 @@ def site_facts(
     if kept and (known := _cached(cache.read(place))) is not None:
         return known
     site = _read(image, launch, package, files, decoys, everything, copy)
+    answered = True
     if asks:
-        site = _compare(image, site, package, files)
-    if kept:
+        site, answered = _compare(image, site, package, files)
+    # An answer that did not come may come the next time: it is no fact about the image.
+    if kept and answered:
         cache.write(place, json.dumps(to_json(site), sort_keys=True).encode())
     return site
 
@@ -168,7 +170,7 @@ def _compare(image: Subject, site: Site, package: str, files: Sequence[str]) -> 
     except Unreachable as error:
         if error.code != "cannot-run":
             raise
-        return replace(site, notes=(*site.notes, f"the interpreter could not be asked: {error.what}"))
+        return replace(site, notes=(*site.notes, f"the interpreter could not be asked: {error.what}")), False
     differs = compare(view, search, answer, modules)
     for path, told in answer.table("files").items():
         fact = next((fact for fact in site.files.values() if fact is not None and fact.path == path), None)
@@ -180,7 +182,7 @@ def _compare(image: Subject, site: Site, package: str, files: Sequence[str]) -> 
     python = site.python
     if isinstance(micro, list) and len(micro) == 3 and micro[:2] == list(python[:2]):
         python = (python[0], python[1], int(micro[2]))
-    return replace(site, python=python, how="both", disagreements=tuple(differs))
+    return replace(site, python=python, how="both", disagreements=tuple(differs)), answer.spoke
 
 
 def compare(view: View, search: Search, answer: Answer, modules: Sequence[str]) -> list[Disagreement]:

@@ -150,6 +150,16 @@ def test_what_cannot_be_started_leaves_the_facts_read(tmp_path: Path) -> None:
     assert any("exec format error" in note for note in site.notes)
 
 
+def test_an_answer_that_did_not_come_is_asked_for_again(tmp_path: Path) -> None:
+    image = Failing(tmp_path)
+    wheel(tmp_path, SITE)
+    site_facts(image, image.launch, "pkg", ["pkg/__init__.py"])
+    package(tmp_path, SITE, "9")
+    fact = site_facts(image, image.launch, "pkg", ["pkg/__init__.py"]).files["pkg/__init__.py"]
+    assert fact is not None
+    assert b"9" in fact.data
+
+
 def test_an_engine_that_is_gone_is_told_as_such(tmp_path: Path) -> None:
     image = Failing(tmp_path)
     image.code = "engine-gone"
