@@ -22,7 +22,7 @@ def receipt(kind="image", derived=DERIVED):
         delivered_identity=derived,
         manifest="vllm-xpu",
         package="vllm",
-        version="0.33.0",
+        package_version="0.33.0",
         copy="/site/vllm",
         launch=None,
         launch_given="",
