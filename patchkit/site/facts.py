@@ -158,8 +158,8 @@ def _pycs(view: View, path: str) -> dict[str, bytes]:
     return {place: data[:_PYC_HEAD] for place, data in heads.items() if data is not None}
 
 
-def _compare(image: Subject, site: Site, package: str, files: Sequence[str]) -> Site:
-    """Ask the interpreter the same, and keep both answers where they differ."""
+def _compare(image: Subject, site: Site, package: str, files: Sequence[str]) -> tuple[Site, bool]:
+    """Ask the interpreter the same, and keep both answers where they differ. Also gives whether it answered."""
     view = View(image.fs)
     search = search_of(view, site.launch)
     modules = [package, *(name for file in files if (name := module_of(file)) and name != package)]
