@@ -1,4 +1,4 @@
-"""The differential tests, as long as one likes: ``python -m tests.fuzz --seed 1 --runs 20000 --debian``.
+"""The differential tests, as long as one likes: ``python -m tests.fuzz --seed 1 --runs 20000 --debian --releases``.
 
 Ends with status 1 when anything is wrong. A failing trial is told with its number: the same seed makes it again.
 """
@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.fuzz import debian, differential
+from tests.fuzz import debian, differential, releases
 
 
 def main() -> int:
@@ -18,7 +18,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=20_000, help="random trials (default 20000)")
     parser.add_argument("--debian", action="store_true", help="the quilt patches of Debian's Python sources too")
-    parser.add_argument("--work", type=Path, help="where Debian's sources are kept between runs")
+    parser.add_argument("--releases", action="store_true", help="changes between releases of packages from PyPI too")
+    parser.add_argument("--work", type=Path, help="where what is fetched is kept between runs")
     options = parser.parse_args()
     failures, tally = differential.run(options.seed, options.runs)
     for number, one, found in failures:
@@ -26,9 +27,12 @@ def main() -> int:
         print(one.patch.decode("utf-8", "replace"))
     print(f"seed {options.seed}: {options.runs} trials, {len(failures)} wrong; by state: {dict(sorted(tally.items()))}")
     wrong = len(failures)
-    if options.debian:
-        with tempfile.TemporaryDirectory(prefix="patchkit-debian-") as work:
-            wrong += debian.run(options.work or Path(work))
+    with tempfile.TemporaryDirectory(prefix="patchkit-fuzz-") as folder:
+        work = (options.work or Path(folder)).resolve()
+        if options.debian:
+            wrong += debian.run(work)
+        if options.releases:
+            wrong += releases.run(work)
     return 1 if wrong else 0
 
 
