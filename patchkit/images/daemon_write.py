@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from patchkit.errors import BadInput, Refused, Unreachable
-from patchkit.images import edit, rawjson
+from patchkit.images import edit, rawjson, readback
 from patchkit.images.engine import Engine, EngineError, Json, owner, split_tag
 from patchkit.images.layer import Layer, build_layer, sha256
-from patchkit.images.model import Change, Derivation, Derived, Filesystem, Reference
+from patchkit.images.model import Derivation, Derived, Reference
 
 if TYPE_CHECKING:
     from patchkit.images.daemon import DaemonImage
@@ -300,7 +300,7 @@ def read_back(base: DaemonImage, made: DaemonImage, layer: Layer, config: bytes 
     Raises:
         patchkit.errors.Refused: ``read-back``, each difference a detail.
     """
-    wrong = [*_config_differences(base, made, layer, config), *_file_differences(made.fs, layer.changes)]
+    wrong = [*_config_differences(base, made, layer, config), *readback.file_faults(made, layer.changes)]
     if wrong:
         raise Refused(
             "read-back",
@@ -330,26 +330,6 @@ def _config_differences(base: DaemonImage, made: DaemonImage, layer: Layer, conf
             new = [item for item in new or [] if item != _DEFAULT_PATH or item in (old or [])] or None
         if old != new:
             yield f"config {key}: was {json.dumps(old)}, is {json.dumps(new)}"
-
-
-def _file_differences(fs: Filesystem, changes: tuple[Change, ...]) -> Iterator[str]:
-    for change in changes:
-        entry = fs.lstat(change.path)
-        if change.data is None:
-            if entry is not None:
-                yield f"{change.path}: is still there"
-            continue
-        if entry is None or entry.kind != "file":
-            yield f"{change.path}: is not there"
-            continue
-        for what, wanted, found in (
-            ("mode", oct(change.mode), oct(entry.mode)),
-            ("owner", f"{change.uid}:{change.gid}", f"{entry.uid}:{entry.gid}"),
-            ("time", change.mtime, entry.mtime),
-            ("content", sha256(change.data), sha256(fs.read(change.path))),
-        ):
-            if wanted != found:
-                yield f"{change.path}: {what} is {found}, not {wanted}"
 
 
 # -- names -----------------------------------------------------------------------------------------------------------

@@ -17,8 +17,7 @@ def check(image: Image, origin_config: bytes, changes: Sequence[Change]) -> None
         patchkit.errors.Refused: ``read-back``, naming every difference.
     """
     found = [f"config: {key!r} differs from the origin's" for key in edit.differences(origin_config, image.config)]
-    for change in changes:
-        found += [f"{change.path}: {fault}" for fault in _faults(image, change)]
+    found += file_faults(image, changes)
     if found:
         raise Refused(
             "read-back",
@@ -27,6 +26,11 @@ def check(image: Image, origin_config: bytes, changes: Sequence[Change]) -> None
             remedy="remove the image and run the command again; if it stays so, the store is damaged",
             details=found,
         )
+
+
+def file_faults(image: Image, changes: Sequence[Change]) -> list[str]:
+    """In what the image's files differ from the changes as meant, one line a difference."""
+    return [f"{change.path}: {fault}" for change in changes for fault in _faults(image, change)]
 
 
 def _faults(image: Image, change: Change) -> list[str]:

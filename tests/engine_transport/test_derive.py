@@ -256,9 +256,7 @@ def test_a_tag_moved_during_the_write_is_noticed_and_the_new_image_removed(
 def test_an_engine_that_took_something_else_is_noticed_and_the_new_image_removed(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "patchkit.images.daemon_write._file_differences", lambda *_: ["/x: content is sha256:1, not sha256:2"]
-    )
+    monkeypatch.setattr("patchkit.images.readback.file_faults", lambda *_: ["/x: other bytes"])
     with place.open(place.load("pure")) as image:
         wanted = _expected_id(place, image)
         with pytest.raises(Refused) as caught:
