@@ -295,7 +295,8 @@ def _row(entry: PatchEntry, file: diff.FileResult, site: Site, copy: Copy, broke
     if file.ok and problem:
         place = f"line {problem.line}: " if problem.line else ""
         state, detail = "conflict", f"the result does not compile: {place}{problem.what}"
-    if entry.pre and state in ("applies", "offset") and file.known != "pre-image":
+    # A file that is not there yet is listed as absent; no hash can vouch for it.
+    if entry.pre and state in ("applies", "offset") and entry.pre.get(file.path) != digest_of(file.before):
         notes.append(NOT_LISTED)
     post = digest_of(file.after) if file.ok and not problem else ""
     return Row(

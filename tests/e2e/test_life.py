@@ -150,6 +150,8 @@ def test_a_container_that_somebody_edited_by_hand_becomes_a_patch(life, engine, 
     answer = life("import", "--container", container.name, "--name", "by-hand", "-m", "Tried out", "--json", status=0)
     assert sorted(answer.json["files"][0]["pre"]) == [GONE, LOGGER, "vllm/own.py"]
     assert [row["state"] for row in life("status", "--image", image, "--json").json["files"]] == ["applies"] * 3
+    assert not any(row["notes"] for row in life("status", "--image", image, "--json").json["files"])
+    life("manifest", "learn", "--image", image, status=0)
     assert life("apply", "--image", image, "--json", status=0).levels["bytes"] == "passed"
     assert "Origin: vendor, changed by hand" in (tmp_path / "mine/patches/by-hand.patch").read_text()
 
