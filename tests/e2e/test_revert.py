@@ -22,7 +22,7 @@ def test_a_derived_images_name_goes_away_and_the_origin_is_shown_to_be_pristine(
         file["image_path"]: file["pre"] for file in applied.json["files"]
     }
     assert engine.images.get(image).id == origin
-    assert f"{image}-patchkit" not in [tag for each in engine.images.list() for tag in each.tags]
+    assert f"{image}-patchkit" not in [tag for each in engine.api.images() for tag in each["RepoTags"] or ()]
     patchkit("revert", "--image", image, status=1)
 
 

@@ -210,8 +210,8 @@ def clean() -> None:
     import docker.errors
 
     with contextlib.suppress(docker.errors.DockerException), contextlib.closing(docker.from_env()) as client:
-        for image in client.images.list():
-            for tag in image.tags:
+        for image in client.api.images():
+            for tag in image["RepoTags"] or ():
                 if tag.startswith("patchkit-fixture/"):
                     client.images.remove(tag)
     subprocess.run(["rm", "-rf", BUILD], check=True)
