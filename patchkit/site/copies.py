@@ -38,7 +38,7 @@ _VERSION_LINES = (
 def find_copies(
     fs: Filesystem | View, launch: Launch, package: str, *, decoys: Sequence[str] = (), everything: bool = False
 ) -> tuple[Copy, ...]:
-    """All copies, the winner first, then by path.
+    """All copies, the winner first (of a namespace package its portions in the order of the search), then by path.
 
     Looked for on the search path of every kind of launch, below the working folder, in site- and dist-packages, in
     ``/workspace /opt /app /root /home`` to depth 4, and at the known ``decoys``; ``everything`` walks the whole image.
@@ -65,7 +65,8 @@ def find_copies(
         gather.base(posixpath.dirname(decoy))
     dists = _editable_dists(view, [entry for _, search in searches for entry in search.path])
     copies = [_describe(view, place, package, dists, decoys) for place in gather.places.values()]
-    return tuple(sorted(copies, key=lambda copy: (not copy.serves, copy.root)))
+    # The sort is stable, and those that serve were gathered first.
+    return tuple(sorted(copies, key=lambda copy: (not copy.serves, "" if copy.serves else copy.root)))
 
 
 def alternatives(launch: Launch, package: str) -> tuple[tuple[str, Launch], ...]:

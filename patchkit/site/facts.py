@@ -89,8 +89,13 @@ def _read(
     shipped = parse_record(view.read(dist.record) or b"") if dist is not None and dist.record else {}
     facts: dict[str, FileFact | None] = {}
     pycs: dict[str, bytes] = {}
+    # A namespace package lies in several places at once: the first of them that holds a file is where it is taken from.
+    places = [chosen] if wanted else [copy for copy in copies if copy.serves]
     for file in files:
-        fact = None if chosen is None else _fact(view, place_of(chosen, package, file), shipped.get(file, ""))
+        found = (
+            _fact(view, place_of(copy, package, file), shipped.get(file, "")) for copy in places if copy is not None
+        )
+        fact = next((one for one in found if one is not None), None)
         facts[file] = fact
         if fact is not None:
             pycs.update(_pycs(view, fact.path))
@@ -104,8 +109,20 @@ def _read(
         version=(dist.version if dist is not None else "") or (chosen.version if chosen is not None else ""),
         files=facts,
         pycs=pycs,
-        notes=search.notes,
+        notes=(*search.notes, *_path_changes(view, search, files)),
     )
+
+
+def _path_changes(view: View, search: Search, files: Sequence[str]) -> list[str]:
+    """Packages on the way to the files that change, when they are imported, where their submodules are looked for."""
+    names = [module_of(file).split(".") for file in files]
+    packages = dict.fromkeys(".".join(name[:end]) for name in names for end in range(1, len(name)))
+    found = []
+    for package in packages:
+        module = find_module(view, search, package)
+        if module is not None and module.kind == "source" and b"__path__" in (view.read(module.origin) or b""):
+            found.append(f"{module.origin} names __path__: at import it may look for its modules elsewhere")
+    return found
 
 
 def place_of(copy: Copy, package: str, file: str) -> str:

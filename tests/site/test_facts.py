@@ -100,6 +100,29 @@ def test_a_package_whose_folder_has_another_name_is_found_file_by_file(image: St
     assert fact.path == "/src/lib/mod.py"
 
 
+def test_a_namespace_package_is_looked_at_in_all_its_places_in_order(image: StillImage, tmp_path: Path) -> None:
+    put(tmp_path, f"{SITE}/pkg/one.py", "1\n")
+    put(tmp_path, f"{SITE}/pkg/both.py", "first\n")
+    put(tmp_path, "/a/pkg/two.py", "2\n")
+    put(tmp_path, "/a/pkg/both.py", "second\n")
+    put(tmp_path, f"{SITE}/a.pth", "/a\n")
+    site = site_facts(image, image.launch, "pkg", ["pkg/one.py", "pkg/two.py", "pkg/both.py"])
+    assert [copy.root for copy in site.copies if copy.serves] == [f"{SITE}/pkg", "/a/pkg"]
+    assert {name: fact and fact.path for name, fact in site.files.items()} == {
+        "pkg/one.py": f"{SITE}/pkg/one.py",
+        "pkg/two.py": "/a/pkg/two.py",
+        "pkg/both.py": f"{SITE}/pkg/both.py",
+    }
+
+
+def test_a_package_that_changes_its_own_path_is_told(image: StillImage, tmp_path: Path) -> None:
+    wheel(tmp_path, SITE)
+    put(tmp_path, f"{SITE}/pkg/sub/__init__.py", "__path__ = ['/elsewhere']\n")
+    assert site_facts(image, image.launch, "pkg", ["pkg/__init__.py"]).notes == ()
+    (note,) = site_facts(image, image.launch, "pkg", ["pkg/sub/mod.py"]).notes
+    assert f"{SITE}/pkg/sub/__init__.py names __path__" in note
+
+
 def test_facts_survive_json(image: StillImage, tmp_path: Path) -> None:
     wheel(tmp_path, SITE)
     put(tmp_path, f"{SITE}/pkg/data.bin", b"\xff\x00")
