@@ -134,7 +134,7 @@ def _patch(choice: Choice, options: Options, delivery: Delivery, going: Going) -
 
 
 def _lint(choice: Choice, options: Options, going: Going, serving: Serving) -> None:
-    command = shlex.join(["patchkit", "lint", str(going.file), "--platform", choice.hardware.platform])
+    command = shlex.join(["patchkit", "lint", str(going.file), "--accelerator", choice.hardware.platform])
     going.said(command)
     decoys = tuple(decoy for each in load_catalog(options.catalog).manifests for decoy in each.decoys)
     knowledge = linting.Knowledge(

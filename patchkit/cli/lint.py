@@ -25,7 +25,8 @@ from patchkit.stack.recipes.load import general_rules, load_recipes
 @click.argument("files", nargs=-1, type=click.UNPROCESSED)
 @click.option("--compose", "-f", "compose", multiple=True, type=click.Path(path_type=Path), help="A compose file.")
 @click.option("--image", help="Ask this image's vLLM which options it knows.")
-@click.option("--platform", type=click.Choice(["xpu", "rocm", "cuda"]), help="Where it is to run, if nothing tells.")
+@click.option("--launch", metavar="COMMAND", help="The image's serving command, where it does not tell it plainly.")
+@click.option("--accelerator", type=click.Choice(["xpu", "rocm", "cuda"]), help="Where it is to run, if nothing tells.")
 @click.option("--catalog", type=click.Path(path_type=Path), help="Where recipes, rules and known decoys come from.")
 @click.option("--no-run", is_flag=True, help="Run nothing of the image: read the options in its source.")
 @click.option("--fix", is_flag=True, help="Mend what has one right answer, in the file.")
@@ -34,7 +35,8 @@ def command(
     files: tuple[str, ...],
     compose: tuple[Path, ...],
     image: str | None,
-    platform: str | None,
+    launch: str | None,
+    accelerator: str | None,
     catalog: Path | None,
     no_run: bool,
     fix: bool,
@@ -50,8 +52,8 @@ def command(
     """
     recipes = tuple(load_recipes(catalog).values())
     decoys = {decoy for manifest in load_catalog(catalog).manifests for decoy in manifest.decoys}
-    known, notes = options_of(image, run=not no_run) if image else (None, [])
-    knowledge = run.Knowledge(recipes, general_rules(catalog), platform or "", known, tuple(sorted(decoys)))
+    known, notes = options_of(image, launch=launch, run=not no_run) if image else (None, [])
+    knowledge = run.Knowledge(recipes, general_rules(catalog), accelerator or "", known, tuple(sorted(decoys)))
 
     issues: list[Issue] = []
     looked_at = 0

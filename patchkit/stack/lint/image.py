@@ -16,16 +16,19 @@ from patchkit.stack.lint.known import PROBE, SOURCES, from_probe, from_source
 _TIMEOUT = 180.0  # seconds; importing torch on a cold disk
 
 
-def options_of(reference: str, *, run: bool = True) -> tuple[frozenset[str] | None, list[Finding]]:
+def options_of(
+    reference: str, *, launch: str | None = None, run: bool = True
+) -> tuple[frozenset[str] | None, list[Finding]]:
     """The options, from the parser itself where it can be imported and ``run`` allows it, else from the source; None
-    where neither is to be had. What was not possible comes back as notes: lint goes on without it."""
+    where neither is to be had. What was not possible comes back as notes: lint goes on without it. ``launch`` names the
+    serving command where the image does not tell it."""
     try:
         with images.open_image(images.parse_reference(reference)) as image:
-            launch = require_known(launch_of(json.loads(image.config), image.fs))
-            asked = _ask(image, launch) if run and image.can_run else None
+            serving = require_known(launch_of(json.loads(image.config), image.fs, launch))
+            asked = _ask(image, serving) if run and image.can_run else None
             if asked is not None:
                 return asked, []
-            site = site_facts(image, launch, "vllm", SOURCES, run=run)
+            site = site_facts(image, serving, "vllm", SOURCES, run=run)
             found = from_source({path: fact.data for path, fact in site.files.items() if fact is not None})
     except PatchkitError as error:
         return None, [_note(reference, f"{error.what}, so options were not checked", error.remedy or "")]

@@ -42,10 +42,10 @@ def issues_of(start: Start, knowledge: Knowledge) -> list[Issue]:
     if facts.recipe is not None and not facts.platform:
         found.append(
             start.issue(
-                "platform-unknown",
+                "accelerator-unknown",
                 "note",
-                "nothing tells the platform, so its rules were not looked at",
-                remedy="name it: --platform xpu, rocm or cuda",
+                "nothing tells the accelerator, so its rules were not looked at",
+                remedy="name it: --accelerator xpu, rocm or cuda",
             )
         )
     return found

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from patchkit import index
 from patchkit.cli import main
+from patchkit.stack.lint.known import SOURCES
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -34,7 +37,7 @@ def test_fix_writes_the_file_and_what_is_left_is_told(tmp_path: Path, capsys: py
 
 
 def test_an_argument_list_is_linted_and_told_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    status = call("--json", "--platform", "xpu", "--", "vllm", "serve", "RecursiveSI/flint", "--dtype", "half")
+    status = call("--json", "--accelerator", "xpu", "--", "vllm", "serve", "RecursiveSI/flint", "--dtype", "half")
     answer = json.loads(capsys.readouterr().out)
     assert status == 1
     assert answer["schema"] == "patchkit.lint"
@@ -51,3 +54,49 @@ def test_an_image_that_is_not_there_is_a_note(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize("arguments", [[], ["--", "echo", "hello"], ["missing.yaml"]])
 def test_nothing_to_lint_is_a_wrong_call(arguments: list[str]) -> None:
     assert call(*arguments) == 2
+
+
+LINE = ["vllm", "serve", "m", "--tensor-paralel-size", "2", "--kv-cache-dtype", "auto", "--api-key", "k", "-tp", "2"]
+
+
+def told(root: Path, capsys: pytest.CaptureFixture[str], *options: str) -> list[tuple[str, str]]:
+    launch = "/opt/venv/bin/vllm serve"
+    call("--json", "--image", f"rootfs:{root}", "--launch", launch, *options, "--", *LINE)
+    return [(each["id"], each["remedy"]) for each in json.loads(capsys.readouterr().out)["findings"]]
+
+
+def test_the_options_are_read_in_the_source_of_the_real_vllm_where_its_parser_cannot_be_imported(
+    fixture_rootfs_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = fixture_rootfs_copy("xpu")
+    site = root / "opt/venv/lib/python3.11/site-packages"
+    with index.configured().wheel("vllm", "0.33.0") as wheel:
+        for path in SOURCES[:2]:
+            (site / path).parent.mkdir(parents=True, exist_ok=True)
+            (site / path).write_bytes(wheel.read(path))
+    expected = [("unknown-flag", "did you mean --tensor-parallel-size?")]
+    assert told(root, capsys, "--no-run") == expected
+    assert told(root, capsys) == expected
+
+
+def test_the_parser_itself_is_asked_where_it_can_be_imported(
+    fixture_rootfs_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str], bubblewrap: None
+) -> None:
+    root = fixture_rootfs_copy("xpu")
+    package = root / "opt/venv/lib/python3.11/site-packages/vllm"
+    for folder in ("utils", "entrypoints", "entrypoints/common"):
+        (package / folder).mkdir(exist_ok=True)
+        (package / folder / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("")
+    (package / "utils" / "argparse_utils.py").write_text(
+        "from argparse import ArgumentParser as FlexibleArgumentParser\n"
+    )
+    (package / "entrypoints" / "common" / "cli_args.py").write_text(
+        "def make_arg_parser(parser):\n"
+        "    for name in ('--tensor-paralel-size', '--kv-cache-dtype'):\n"
+        "        parser.add_argument(name)\n"
+        "    return parser\n"
+    )
+    # Its source tells no option: the names come out of a loop that only running it goes through.
+    assert [name for name, _ in told(root, capsys)] == ["unknown-flag", "unknown-flag"]
+    assert told(root, capsys, "--no-run")[0][0] == "options-not-checked"

@@ -257,7 +257,7 @@ def test_the_platform_is_told_from_image_and_devices(image: str, devices: str, e
 
 
 def test_an_unknown_platform_is_a_note_not_a_guess() -> None:
-    assert ids(script(f"{FLINT} {GOOD}\n")) == ["platform-unknown"]
+    assert ids(script(f"{FLINT} {GOOD}\n")) == ["accelerator-unknown"]
 
 
 def test_a_mount_onto_a_decoy_is_an_error() -> None:
