@@ -338,8 +338,8 @@ def cache_faults(rig: Rig, rank: int) -> dict[str, float]:
         _, k, v = projected.split([me.layer.q_size, me.layer.kv_size, me.layer.kv_size], dim=-1)
         found["v_differs"] += int((rows[..., head:] != v.unflatten(-1, (heads, head))).sum())
         wanted = normed(rig, k.unflatten(-1, (heads, head)), rig.weights.k_norm)
-        # A sum that nearly vanishes may land many steps away and still be right: steps count for sizeable numbers only.
-        apart = steps(rows[..., :head], wanted) * (wanted.abs() > 1e-2)
+        # RoPE's difference of two products may nearly vanish, and then a tiny error is many steps: those are left out.
+        apart = steps(rows[..., :head], wanted) * (wanted.abs() > 0.25)
         found["k_steps"] = max(found["k_steps"], int(apart.max()))
         found["k_share"] = max(found["k_share"], float((apart > 0).double().mean()))
         found["tokens"] += len(projected)
