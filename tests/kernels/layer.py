@@ -106,7 +106,11 @@ def start(config: VllmConfig) -> None:
     """One process stands for every rank in turn: a world of one, whose rank and size ``as_rank`` sets."""
     with set_current_vllm_config(config):
         parallel_state.init_distributed_environment(
-            world_size=1, rank=0, local_rank=0, distributed_init_method=f"tcp://127.0.0.1:{get_open_port()}", backend="gloo"
+            world_size=1,
+            rank=0,
+            local_rank=0,
+            distributed_init_method=f"tcp://127.0.0.1:{get_open_port()}",
+            backend="gloo",
         )
         parallel_state.initialize_model_parallel(1, 1, backend="gloo")
 
@@ -118,7 +122,9 @@ def as_rank(rank: int, size: int) -> None:
     group.all_reduce = lambda tensor: tensor  # type: ignore[method-assign]
 
 
-def construct(config: VllmConfig, kind: int, device: torch.device, prefix: str = "model.layers") -> flint.FlintAttention:
+def construct(
+    config: VllmConfig, kind: int, device: torch.device, prefix: str = "model.layers"
+) -> flint.FlintAttention:
     """FlintAttention by itself, as the model's loader makes it."""
     with set_current_vllm_config(config), torch.device(device):
         default = torch.get_default_dtype()
@@ -182,7 +188,15 @@ def rig(
         ranks.append(_with_cache(layer, config, blocks, layout, where))
         width = layer.q_size + 2 * layer.kv_size
         ranks[-1].projected = [torch.empty(0, width, dtype=torch.bfloat16, device=where) for _ in range(requests)]
-    return Rig(kind, model, weights, ranks, where, tables, [torch.empty(0, model.hidden_size, dtype=torch.bfloat16, device=where) for _ in range(requests)])
+    return Rig(
+        kind,
+        model,
+        weights,
+        ranks,
+        where,
+        tables,
+        [torch.empty(0, model.hidden_size, dtype=torch.bfloat16, device=where) for _ in range(requests)],
+    )
 
 
 def _load(layer: flint.FlintAttention, weights: Weights) -> None:
@@ -198,7 +212,9 @@ def _load(layer: flint.FlintAttention, weights: Weights) -> None:
     layer.attn.process_weights_after_loading(torch.bfloat16)
 
 
-def _with_cache(layer: flint.FlintAttention, config: VllmConfig, blocks: int, layout: KVCacheLayout, device: torch.device) -> Rank:
+def _with_cache(
+    layer: flint.FlintAttention, config: VllmConfig, blocks: int, layout: KVCacheLayout, device: torch.device
+) -> Rank:
     with set_current_vllm_config(config):
         spec = customize_attention_spec(layer.attn.attn_backend, layer.attn.get_kv_cache_spec(config))
         name = layer.attn.layer_name

@@ -34,7 +34,11 @@ def rows(kind: str, count: int, width: int, device: str = "cpu", seed: int = 0) 
 
 
 def rms_norm(
-    x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None, dtype: torch.dtype = torch.float32
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    residual: torch.Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The norm as the model defines it, calculated in ``dtype`` and rounded once; and the new residual."""
     s = x.to(dtype) if residual is None else x.to(dtype) + residual.to(dtype)

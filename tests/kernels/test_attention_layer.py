@@ -43,7 +43,12 @@ def test_an_8_bit_cache_is_still_refused():
 @pytest.mark.parametrize("tp", [1, 2, 4])
 def test_a_backend_that_keeps_keys_and_values_in_planes_of_their_own_is_refused_at_load(tp):
     found = construct(
-        trees.patched("vllm-rocm"), "ROCM_SEGMENTED_ATTN", tp, platform="rocm", STUB_GFX="gfx942", HIP_VISIBLE_DEVICES=""
+        trees.patched("vllm-rocm"),
+        "ROCM_SEGMENTED_ATTN",
+        tp,
+        platform="rocm",
+        STUB_GFX="gfx942",
+        HIP_VISIBLE_DEVICES="",
     )
     assert found["platform"] == "RocmPlatform"
     assert "side by side" in found["error"]
@@ -62,7 +67,10 @@ def test_one_layers_forward_equals_dense_attention_with_sinks_and_window(descrip
         assert run["error"] < 0.01, (scenario, run)  # bf16 roundings give 0.002
         for rank in run["ranks"]:
             assert rank["tokens"] == 71
-            assert (rank["v_differs"], rank["k_steps"] <= 1, rank["k_share"] < 1e-3) == (0, True, True), (scenario, rank)
+            assert (rank["v_differs"], rank["k_steps"] <= 1, rank["k_share"] < 1e-3) == (0, True, True), (
+                scenario,
+                rank,
+            )
 
 
 def test_keys_and_values_reach_the_cache_exactly_once_and_nothing_else_is_written():

@@ -13,7 +13,12 @@ from tests.kernels import probe, trees
 
 MANIFESTS = {each.name: each for each in load_catalog(trees.REPOSITORY).manifests}
 ENTRIES = [(manifest, entry) for manifest in MANIFESTS.values() for entry in manifest.patches]
-ASSERTS = [(manifest.name, entry, number) for manifest, entry in ENTRIES for number in range(len(entry.asserts))]
+#: Once for each diff: manifests that share one say the same about it.
+ASSERTS = [
+    (manifest.name, entry, number)
+    for manifest, entry in {entry.file: (manifest, entry) for manifest, entry in reversed(ENTRIES)}.values()
+    for number in range(len(entry.asserts))
+]
 
 
 def read(tree: Path, path: str) -> bytes | None:

@@ -19,7 +19,9 @@ names: dict[str, object] = {"__name__": "patchkit_assert"}
 exec(compile(before, "<before>", "exec"), names)
 names["module"] = loaded = importlib.import_module(module)
 if os.environ.get("STAND_IN") == "cpu":
-    code = code.replace('device = "xpu" if hasattr(torch, "xpu") and torch.xpu.is_available() else "cuda"', 'device = "cpu"')
+    code = code.replace(
+        'device = "xpu" if hasattr(torch, "xpu") and torch.xpu.is_available() else "cuda"', 'device = "cpu"'
+    )
     assert 'device = "cpu"' in code
     if hasattr(loaded, "tldevice"):
         interpreter.give_exp(loaded)

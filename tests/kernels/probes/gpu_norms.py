@@ -104,13 +104,31 @@ def speed() -> list[dict[str, Any]]:
             turns: dict[str, list[float]] = {"shipped": [], "patched": []}
             for _ in range(5):
                 for which, module in (("shipped", shipped), ("patched", patched)):
-                    took = triton.testing.do_bench_cudagraph(lambda m=module, call=call: call(m), rep=20, return_mode="median")
+                    took = triton.testing.do_bench_cudagraph(
+                        lambda m=module, call=call: call(m), rep=20, return_mode="median"
+                    )
                     turns[which].append(took * 1000)
             row = {which: round(statistics.median(values), 3) for which, values in turns.items()}
             spread = max((max(v) - min(v)) / statistics.median(v) for v in turns.values())
             count = len(wide) if name.startswith("silu") else rows
-            table.append({"call": name, "rows": count, **row, "ratio": round(row["patched"] / row["shipped"], 4), "spread": round(spread, 4)})
+            table.append(
+                {
+                    "call": name,
+                    "rows": count,
+                    **row,
+                    "ratio": round(row["patched"] / row["shipped"], 4),
+                    "spread": round(spread, 4),
+                }
+            )
     return table
 
 
-answer({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__, "numbers": compare(), "speed": speed()})
+answer(
+    {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "numbers": compare(),
+        "speed": speed(),
+    }
+)

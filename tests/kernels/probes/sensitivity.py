@@ -28,6 +28,10 @@ answer(
         "window off by one": error(dataclasses.replace(rig, model=layer.flint_config(10))),
         "no sinks": error(dataclasses.replace(rig, weights=no_sinks)),
         "no rotation": error(dataclasses.replace(rig, kind=layer.FULL)),
-        "no norm of k": error(dataclasses.replace(rig, weights=dataclasses.replace(rig.weights, k_norm=torch.ones_like(rig.weights.k_norm)))),
+        "no norm of k": error(
+            dataclasses.replace(
+                rig, weights=dataclasses.replace(rig.weights, k_norm=torch.ones_like(rig.weights.k_norm))
+            )
+        ),
     }
 )
