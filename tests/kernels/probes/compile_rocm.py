@@ -1,3 +1,4 @@
+# ruff: noqa: E402 - what is imported first changes what is imported after it
 """Compiles every kernel that Flint's norms, MLP and one attention layer of each kind launch, for one AMD GPU.
 
 Argument: the architecture (``gfx942``), which the stub of amdsmi must name too.

@@ -1,3 +1,4 @@
+# ruff: noqa: E402 - what is imported first changes what is imported after it
 """Triton's interpreter, made true where it is not: import before vLLM, in a process with TRITON_INTERPRET=1.
 
 It cuts fp32 down to bf16 where every device rounds to nearest even, it widens denormal bf16 numbers wrongly, it

@@ -1,10 +1,11 @@
+# ruff: noqa: I001 - what is imported first changes what is imported after it
 """How far the layer's output lies from references that are wrong on purpose."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from tests.kernels.probes import interpreter  # noqa: F401 - before vLLM
+from tests.kernels.probes import interpreter  # noqa: F401
 from tests.kernels.probes import xpu  # noqa: F401
 
 import torch

@@ -1,8 +1,9 @@
+# ruff: noqa: I001 - what is imported first changes what is imported after it
 """Hands the layer cache views of other shapes and tells what it says, and whether it wrote into any of them."""
 
 from __future__ import annotations
 
-from tests.kernels.probes import interpreter  # noqa: F401 - before vLLM
+from tests.kernels.probes import interpreter  # noqa: F401
 from tests.kernels.probes import xpu  # noqa: F401
 
 import torch

@@ -6,7 +6,6 @@ import importlib.machinery
 import re
 import sys
 
-
 #: What vLLM asks its compiled part for while it is imported.
 _ASKED = (
     "cutlass_group_gemm_supported",

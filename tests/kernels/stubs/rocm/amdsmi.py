@@ -1,4 +1,4 @@
-"""As much of AMD's management library as vLLM asks before it believes in an AMD GPU: one, of the wished architecture."""
+"""As much of AMD's management library as vLLM asks before it believes in an AMD GPU: one of STUB_GFX."""
 
 import os
 
