@@ -14,6 +14,7 @@ from patchkit.images.engine import Engine, Json, engine, split_tag
 from patchkit.images.layer import sha256
 from patchkit.images.model import Derivation, Derived, Filesystem, Identity, Image, Reference, Run, RunResult
 from patchkit.images.paths import read, stat
+from patchkit.images.platforms import matches
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: Names in a folder and three levels below, one JSON line a folder: where the copies of a package are looked for.
@@ -38,7 +39,7 @@ def open_image(reference: Reference, *, platform: str | None = None, access: Acc
         patchkit.errors.Unreachable: no engine, no such image, or one of another platform than ``platform``.
     """
     image = DaemonImage(engine(), reference, no_run=access is not None and not access.run)
-    if platform is not None and platform != image.identity.platform:
+    if platform is not None and not matches(image.identity.platform, platform):
         raise Unreachable(
             "no-such-platform",
             f"the engine holds this image for {image.identity.platform}, not for {platform}",

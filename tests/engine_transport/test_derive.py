@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
+import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Callable
@@ -422,6 +425,49 @@ def test_an_engine_that_dies_in_the_middle_leaves_the_tag_as_it_was(
                 _derive(place, image)
     assert place.engine.inspect_image(place.name("patched")) is None
     assert place.engine.inspect_image(wanted) is None
+
+
+def test_a_run_that_is_killed_at_any_moment_leaves_the_old_tag_or_the_new_one(place: Place) -> None:
+    name = place.load("pure")
+    target = place.name("patched")
+    program = f"""
+import os, sys
+from patchkit.images.daemon import DaemonImage
+from patchkit.images.engine import engine
+from patchkit.images.model import Change, Derivation, Reference
+print("started", flush=True)
+with DaemonImage(engine({place.engine.host!r}), Reference("docker-daemon", {name!r})) as image:
+    labels = {{"dev.patchkit.fingerprint": sys.argv[1]}}
+    plan = Derivation((Change({_FILE!r}, sys.argv[1].encode()),), labels, "patchkit apply test@1")
+    image.derive(plan, Reference("docker-daemon", {target!r}))
+"""
+    old = b""
+    for number in range(8):
+        new = f"value {place.prefix} {number}".encode()
+        command = [sys.executable, "-c", program, new.decode()]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert process.stdout is not None
+        process.stdout.readline()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.06 * number)
+        process.kill()
+        process.wait()
+        if place.engine.inspect_image(target) is not None:
+            with place.open(target) as image:
+                found = image.fs.read(_FILE)
+                assert found in (old, new)
+                assert image.identity.diff_ids[:-1] == tuple(
+                    json.loads(images.build("pure").config)["rootfs"]["diff_ids"]
+                )
+                old = found
+        else:
+            assert old == b"", "a tag that was there is gone"
+    assert subprocess.run([sys.executable, "-c", program, "at last"]).returncode == 0
+    with place.open(target) as image:
+        assert image.fs.read(_FILE) == b"at last"
+    # An engine may finish making a container after whoever asked for it was killed; the next sweep takes it.
+    place.engine.sweep()
+    assert place.engine.leftovers() == []
 
 
 def test_a_member_of_the_docker_group_derives_the_same_image_as_root(
