@@ -25,9 +25,10 @@ from pathlib import Path
 from patchkit.diff import evaluate, parse
 # Not ru_maxrss: a new process starts with its parent's.
 most = lambda: re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text()).group(1)
-patch = parse(Path(sys.argv[1]).read_bytes())
+folder = Path(sys.argv[1])
+patch = parse((folder / "big.patch").read_bytes())
 read = most()
-result = evaluate(patch, {"big.py": Path(sys.argv[2]).read_bytes()}.get)
+result = evaluate(patch, lambda path: (folder / path).read_bytes())
 assert result.ok
 print(read, most())
 """
@@ -137,12 +138,17 @@ def bench_catalog(work: Path) -> None:
 
 
 def bench_memory(work: Path) -> None:
-    old, patch, _ = big(33_500)
-    (work / "big.py").write_bytes(old)
-    (work / "big.patch").write_bytes(patch)
-    read, applied = map(int, run(sys.executable, "-c", _MEMORY, work / "big.patch", work / "big.py").split())
-    print(f"\ndiff-memory\n  a patch of {len(patch) / 1e6:.1f} MB: {read * 1024 / 1e6:.0f} MB to read it", end="")
-    print(f" (aim: under 200), {applied * 1024 / 1e6:.0f} MB to apply it to a file of {len(old) / 1e6:.1f} MB")
+    for count in (1, 100):
+        old, patch, _ = big(33_500 // count)
+        names = [f"big{number}.py" for number in range(count)]
+        for name in names:
+            (work / name).write_bytes(old)
+        whole = b"".join(patch.replace(b"/big.py", b"/" + name.encode()) for name in names)
+        (work / "big.patch").write_bytes(whole)
+        read, applied = (int(kib) * 1024 / 1e6 for kib in run(sys.executable, "-c", _MEMORY, work).split())
+        print(f"\ndiff-memory, {count} files of {len(old) / 1e6:.1f} MB each")
+        print(f"  a patch of {len(whole) / 1e6:.1f} MB: {read:.0f} MB to read it (aim: under 200), ", end="")
+        print(f"{applied:.0f} MB to apply it, files included")
 
 
 PATCHKIT = Path(sys.executable).with_name("patchkit")

@@ -86,7 +86,7 @@ def apply(
     _show(answer, as_json)
     if not as_json:
         if not done:
-            click.echo("nothing was written", err=True)
+            click.echo("error: nothing was written: the patch does not apply as it is", err=True)
         elif not result.changes and not result.modes:
             click.echo("nothing to do")
         elif dry_run:
@@ -272,6 +272,16 @@ def _state(state: str, done: int, total: int) -> str:
     return f"partial {done}/{total}" if state == "partial" else state
 
 
+#: The next thing to do about a file that cannot be patched, by its state.
+_NEXT = {
+    "conflict": "mend the patch, or merge: patchkit patch merge OURS BASE THEIRS",
+    "ambiguous": "make the patch anew by git diff (its blob ids decide), or with more context (diff -U10)",
+    "fuzzy": "look at the place, then --fuzz 1 (or 2), or make the patch anew",
+    "partial": "--complete adds what is missing",
+    "target-missing": "-p auto looks for another strip level; else this is not the tree that the patch is for",
+}
+
+
 def _show(answer: Document, as_json: bool) -> None:
     if as_json:
         print_json(answer)
@@ -279,9 +289,12 @@ def _show(answer: Document, as_json: bool) -> None:
     for file in answer["files"]:
         click.echo(clean(f"{file['state']:<15} {file['path']}  {file['why']}"))
         telling = [hunk for hunk in file["hunks"] if hunk["state"] != "applies" or hunk["candidates"]]
-        for hunk in telling if len(file["hunks"]) > 1 else []:
+        for hunk in telling if len(telling) > 1 else []:
             click.echo(clean(f"  hunk {hunk['number']}: {hunk['state']}: {hunk['why']}"))
         for note in file["notes"]:
             click.echo(clean(f"  note: {note}"))
     for finding in answer["findings"]:
         click.echo(clean(f"error: {finding['where']}: {finding['what']} [{finding['id']}]"), err=True)
+    refused = [patch["state"].partition(" ")[0] for patch in answer["patches"] if not patch["ok"]]
+    for state in dict.fromkeys(refused):
+        click.echo(f"next: {_NEXT[state]}", err=True)

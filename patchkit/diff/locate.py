@@ -83,8 +83,8 @@ def locate(hunk: Hunk, hay: Haystack, guess: int, floor: int, stated: int, rules
         if hunk.new and _new_at(hunk, hay, guess):
             return Placed(
                 hunk, "ambiguous", guess,
-                f"line {guess + 1} fits before and after this hunk alike, so its text cannot tell whether it is "
-                "there already; a blob id or a pinned hash can",
+                f"fits line {guess + 1} before and after alike, so the text cannot tell whether it is there already; "
+                "a blob id or a pinned hash can",
             )  # fmt: skip
         others = tuple(old[1:])
         if (end := _ends_elsewhere(hunk, hay, guess, others)) is not None:
@@ -108,7 +108,7 @@ def locate(hunk: Hunk, hay: Haystack, guess: int, floor: int, stated: int, rules
     if len(old) == 1:
         return Placed(
             hunk, "ambiguous", None,
-            f"only blank lines are there to compare: they stand at {_line(old[0])}, not at the stated {_line(guess)}",
+            f"has only blank lines to compare: they stand at {_line(old[0])}, not at the stated {_line(guess)}",
             tuple(old),
         )  # fmt: skip
     if old:
@@ -188,18 +188,18 @@ def _applied(hunk: Hunk, hay: Haystack, guess: int, floor: int, old: list[int]) 
     if new[0] != guess and len(new) > 1:
         return Placed(
             hunk, "ambiguous", None,
-            f"the new text stands at {_lines(new)}, not at the stated {_line(guess)}: it cannot tell which is meant",
+            f"has its new text at {_lines(new)}, not at the stated {_line(guess)}: the text cannot tell which is meant",
             tuple(new),
         )  # fmt: skip
     looks_old = _looks_old(hunk, hay, guess, floor) if new[0] != guess and not old else None
     if looks_old is not None and abs(looks_old - guess) < abs(new[0] - guess):
         return Placed(
             hunk, "ambiguous", None,
-            f"the new text stands at {_line(new[0])}, but nearer to its place {_line(looks_old)} still has the old "
+            f"has its new text at {_line(new[0])}, but nearer to its place {_line(looks_old)} still has the old "
             "text in other context: another place may hold the same fix",
             (looks_old, new[0]),
         )  # fmt: skip
-    return Placed(hunk, "applied", new[0], f"the new text stands at line {new[0] + 1} already")
+    return Placed(hunk, "applied", new[0], f"is there already: the new text stands at line {new[0] + 1}")
 
 
 def _looks_old(hunk: Hunk, hay: Haystack, guess: int, floor: int) -> int | None:
@@ -234,13 +234,13 @@ def _core(side: Sequence[bytes], hunk: Hunk) -> Sequence[bytes]:
 def _without_context(hunk: Hunk, hay: Haystack, guess: int, floor: int, stated: int, rules: Rules) -> Placed:
     """An insertion that compares nothing: right only when something else vouches for the place."""
     if hay.at(guess, hunk.new):
-        return Placed(hunk, "applied", guess, f"the new text stands at line {guess + 1} already")
+        return Placed(hunk, "applied", guess, f"is there already: the new text stands at line {guess + 1}")
     if hunk.old_start == 0 and rules.alone and not rules.trusted:
         if len(hay) == 0:
             return Placed(hunk, "applies", 0, "fills the empty file", take=True)
-        return Placed(hunk, "conflict", None, "the patch expects an empty file, and the file has text")
+        return Placed(hunk, "conflict", None, "expects an empty file, and the file has text")
     if not floor <= guess <= len(hay):
-        return Placed(hunk, "conflict", None, f"the file ends at line {len(hay)}, before the place of this hunk")
+        return Placed(hunk, "conflict", None, f"belongs after line {guess}, and the file ends at line {len(hay)}")
     if rules.trusted or rules.context_free:
         known = "" if rules.trusted else "; nothing of the file could be compared"
         state: HunkState = "applies" if guess == stated else "offset"
@@ -272,7 +272,7 @@ def _fuzzy(hunk: Hunk, hay: Haystack, guess: int, floor: int, rules: Rules) -> P
         if there is not None and (not places or abs(there - guess) <= abs(places[0] - guess)):
             return Placed(
                 hunk, "conflict", None,
-                f"the new text stands near line {there + front + 1} already, and the lines around it have changed",
+                f"seems to be there already, near line {there + front + 1}, with other lines around it",
                 fuzz=fuzz,
             )  # fmt: skip
         if not places:
@@ -313,7 +313,7 @@ def _conflict(hunk: Hunk, hay: Haystack, guess: int, floor: int) -> Placed:
         side = "start" if end == 0 and hunk.prefix < hunk.suffix else "end"
         return Placed(
             hunk, "conflict", None,
-            f"the patch expects the file to {side} here, but other text stands "
+            f"expects the file to {side} here, but other text stands "
             f"{'before' if side == 'start' else 'after'} line {elsewhere[0] + (1 if side == 'start' else length)}",
             nearest=_nearest(hunk, hay, elsewhere[0], length),
         )  # fmt: skip
@@ -324,7 +324,7 @@ def _conflict(hunk: Hunk, hay: Haystack, guess: int, floor: int) -> Placed:
         )  # fmt: skip
     like = hay.most_like(hunk.old, guess)
     if like is None:
-        return Placed(hunk, "conflict", None, "nothing like the hunk's old text stands in the file")
+        return Placed(hunk, "conflict", None, "fits nowhere, and nothing like its old text stands in the file")
     nearest = _nearest(hunk, hay, like[0], like[1])
     found = "the file ends" if nearest.found is None else f"the file has {_quoted(nearest.found)}"
     return Placed(

@@ -121,7 +121,7 @@ class HunkResult(NamedTuple):
     ``stated`` is the old side's line in the patch, ``found`` where it stands (the new side's place for ``applied``),
     None where nowhere; ``offset`` is their distance, less what hunks that are there already have added. ``candidates``
     are all lines that fit when it is more than one (at most 20 told). ``fuzz`` is the number of context lines that had
-    to be dropped at an end. ``why`` is one sentence for people.
+    to be dropped at an end. ``why`` says it to people; "hunk 2" is its subject.
     """
 
     number: int

@@ -59,6 +59,7 @@ def test_a_refusal_tells_file_and_line_and_writes_nothing(folder: Path, capsys: 
     assert "conflict" in told.out
     assert "line 15 should be 'line 15', and the file has 'line fifteen'" in told.out
     assert "nothing was written" in told.err
+    assert "next: mend the patch, or merge: patchkit patch merge OURS BASE THEIRS" in told.err
     assert (folder / "tree/pkg/m.py").read_bytes() == other
 
 
