@@ -177,7 +177,10 @@ def overlays(folder: Path, known: Iterable[str]) -> tuple[dict[str, bytes], list
     missing = []
     for file in sorted(folder.rglob("*")):
         inside = file.relative_to(folder)
-        if not file.is_file() or file.is_symlink() or any(part in _JUNK for part in inside.parts):
+        if (file.is_dir() and not file.is_symlink()) or any(part in _JUNK for part in inside.parts):
+            continue
+        if file.is_symlink() or not file.is_file():
+            missing.append(inside.as_posix())  # it is told, and stops the import unless it is left out on purpose
             continue
         for start in range(len(inside.parts)):
             tail = "/".join(inside.parts[start:])

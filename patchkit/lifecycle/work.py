@@ -13,10 +13,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from patchkit.errors import BadInput, Refused
+from patchkit.plan import digest_of
 
 _META = ".patchkit"
 #: What editors and Python leave behind; never part of a patch.
@@ -47,11 +48,18 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """An open work folder. ``base`` maps each path to its bytes before the work, None where there was no file."""
+    """An open work folder. ``base`` maps each path to its bytes before the work, None where there was no file;
+    ``saved`` the paths that differed when it was saved last to their hashes then."""
 
     folder: Path
     task: Task
     base: Mapping[str, bytes | None]
+    saved: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing in it would be lost: nothing differs, or just what was saved."""
+        return {path: digest_of(now) for path, (_, now) in changes(self).items()} in ({}, self.saved)
 
 
 def home() -> Path:
@@ -76,7 +84,7 @@ def create(folder: Path, task: Task, base: Mapping[str, bytes | None], now: Mapp
         shared = base.keys() & there.base.keys()
         if there.task == task and all(there.base[path] == base[path] for path in shared):
             return _extended(there, base, now)
-        if changes(there):
+        if not there.is_done:
             raise Refused(
                 "work-in-folder",
                 f"there are unsaved changes to {there.task.release}",
@@ -96,7 +104,7 @@ def create(folder: Path, task: Task, base: Mapping[str, bytes | None], now: Mapp
 
 def _extended(work: Work, base: Mapping[str, bytes | None], now: Mapping[str, bytes | None]) -> Work:
     new = {path: data for path, data in base.items() if path not in work.base}
-    extended = Work(work.folder, work.task, {**work.base, **new})
+    extended = replace(work, base={**work.base, **new})
     _write_task(extended)
     _write_tree(work.folder, {path: now[path] for path in new})
     return extended
@@ -122,7 +130,7 @@ def load(folder: Path) -> Work:
             where=str(folder),
             remedy="name another --work",
         ) from error
-    return Work(folder, task, base)
+    return Work(folder, task, base, document.get("saved", {}))
 
 
 def find(name: str, manifest: str | None = None) -> Path:
@@ -149,7 +157,8 @@ def find(name: str, manifest: str | None = None) -> Path:
 def settle(work: Work, patch: str, entry_file: str) -> Path:
     """Note that the work is saved as that patch: editing the patch again takes up the same folder, which is called by
     the patch's name where it lies in ``home``. Returns where it lies."""
-    settled = Work(work.folder, replace(work.task, patch=patch, entry_file=entry_file), work.base)
+    saved = {path: digest_of(now) for path, (_, now) in changes(work).items()}
+    settled = replace(work, task=replace(work.task, patch=patch, entry_file=entry_file), saved=saved)
     _write_task(settled)
     place = work.folder.parent / patch
     if work.folder.name == NEW and work.folder.parent.parent == home() and not place.exists():
@@ -191,7 +200,11 @@ def _write_task(work: Work) -> None:
     for path, data in work.base.items():
         if data is not None:
             _write(meta / "base" / path, data)
-    document = {"task": asdict(work.task), "base": {path: data is not None for path, data in work.base.items()}}
+    document = {
+        "task": asdict(work.task),
+        "base": {path: data is not None for path, data in work.base.items()},
+        "saved": work.saved,
+    }
     _write(meta / "work.json", (json.dumps(document, indent=2, sort_keys=True) + "\n").encode())
 
 

@@ -14,6 +14,8 @@ from patchkit.lifecycle.save import Draft, save
 from patchkit.lifecycle.work import Task
 from patchkit.plan import digest_of
 
+PAD = b"".join(b"x%d = %d\n" % (n, n) for n in range(9))
+L0, L1, L2 = (PAD + line + PAD for line in (b"a = 0\n", b"a = 1\n", b"a = 2\n"))
 A0, A1, A2 = b"a = 0\nb = 0\n", b"a = 1\nb = 0\n", b"a = 1\nb = 1\n"
 WHY = Header((("Description", "Why"),))
 LINUX = "linux/amd64"
@@ -83,6 +85,25 @@ def test_unsaved_work_on_another_release_is_never_thrown_away(mine, tree):
     assert (place.folder / "pkg/a.py").read_bytes() == A1
     (place.folder / "pkg/a.py").write_bytes(A0)
     assert opened(mine, tree("1.0", {"pkg/a.py": A2}), "pkg/a.py").base == {"pkg/a.py": A2}
+
+
+def test_work_that_was_saved_makes_room_for_the_next_release(mine, tree):
+    place = opened(mine, tree("1.0", {"pkg/a.py": L0}), "pkg/a.py")
+    (place.folder / "pkg/a.py").write_bytes(L1)
+    work.settle(place, "fix", saved(mine, place, "fix").entry.file)
+    newer = b"# newer\n" + L0
+    again = opened(mine, tree("2.0", {"pkg/a.py": newer}), patch="fix", name="fix")
+    assert again.base == {"pkg/a.py": newer}
+    assert (again.folder / "pkg/a.py").read_bytes() == b"# newer\n" + L1
+
+
+def test_work_that_was_changed_after_it_was_saved_is_kept(mine, tree):
+    place = opened(mine, tree("1.0", {"pkg/a.py": L0}), "pkg/a.py")
+    (place.folder / "pkg/a.py").write_bytes(L1)
+    settled = work.settle(place, "fix", saved(mine, place, "fix").entry.file)
+    (settled / "pkg/a.py").write_bytes(L2)
+    with pytest.raises(Refused, match="unsaved changes"):
+        opened(mine, tree("2.0", {"pkg/a.py": b"# newer\n" + L0}), patch="fix", name="fix")
 
 
 def test_an_existing_patch_is_edited_with_itself_applied_and_saved_in_its_place(mine, tree):

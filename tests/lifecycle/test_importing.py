@@ -138,9 +138,10 @@ def test_an_overlay_belongs_to_the_installed_file_that_ends_as_it_does(tmp_path,
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "b.py").write_bytes(A1)
     (tmp_path / "README").write_bytes(b"x")
+    (tmp_path / "link.py").symlink_to(tmp_path / "sub" / "b.py")
     (tmp_path / "__pycache__").mkdir()
     (tmp_path / "__pycache__" / "b.pyc").write_bytes(b"x")
-    assert importing.overlays(tmp_path, release.paths()) == ({"pkg/sub/b.py": A1}, ["README"])
+    assert importing.overlays(tmp_path, release.paths()) == ({"pkg/sub/b.py": A1}, ["README", "link.py"])
 
 
 def test_an_overlay_that_might_be_two_files_is_refused_naming_them(tmp_path, release):
