@@ -9,11 +9,26 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import patchkit
+from patchkit.errors import Refused
+
 
 @contextlib.contextmanager
 def changing(root: Path) -> Iterator[None]:
     """Hold the catalog while it is read, changed and written: of two runs at once the second waits, and then reads what
-    the first one wrote. The folder itself is what is locked, so that no file is left behind."""
+    the first one wrote. The folder itself is what is locked, so that no file is left behind.
+
+    Raises:
+        patchkit.errors.Refused: ``installed-catalog``: what an installation brought is nobody's to change, and would be
+            lost with the next one.
+    """
+    if root.resolve() == Path(patchkit.__file__).resolve().parent / "_catalog":
+        raise Refused(
+            "installed-catalog",
+            "this catalog is a part of the installed patchkit",
+            where=str(root),
+            remedy=f"make it yours: cp -r {root} my-patches && export PATCHKIT_CATALOG=$PWD/my-patches",
+        )
     handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+import patchkit
+from patchkit.errors import Refused
 from patchkit.lifecycle.files import changing, write_all
 
 
@@ -45,3 +47,12 @@ def test_a_second_run_waits_until_the_first_lets_the_catalog_go(tmp_path):
         (tmp_path / "file").write_text("written by the first")
     assert other.communicate()[0] == "written by the first\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def test_the_catalog_of_an_installation_is_never_changed(tmp_path, monkeypatch):
+    (tmp_path / "_catalog").mkdir()
+    monkeypatch.setattr(patchkit, "__file__", str(tmp_path / "__init__.py"))
+    with pytest.raises(Refused, match="part of the installed patchkit"), changing(tmp_path / "_catalog"):
+        pass
+    with changing(tmp_path):
+        pass
