@@ -142,6 +142,18 @@ class Engine:
         options = " ".join(str(option) for option in self.info.get("SecurityOptions") or [])
         return "name=rootless" in options or "name=userns" in options or bool(self.info.get("Rootless"))
 
+    @property
+    def shortcomings(self) -> tuple[str, ...]:
+        """What this engine cannot do for patchkit that others can, a sentence each, for a person to read."""
+        found = []
+        if self.is_remote:
+            found.append("it runs on another machine: bind mounts would show that machine's files, so only images")
+        if self.kind == "podman":
+            found.append("its API does not tell who owns a file: images are derived as root or in podman unshare only")
+        elif self.store == "classic" and self.api_version < (1, 43):
+            found.append("reading an image's files as another user than root takes 40 ms a file before Docker 24")
+        return tuple(found)
+
     # -- what it holds ---------------------------------------------------------------------------------------------
 
     def inspect_image(self, name: str) -> Json | None:

@@ -109,6 +109,12 @@ def _stop(home: Path) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(number, signal.SIGKILL)
     (home / "engine.sock").unlink(missing_ok=True)
+    # Engines leave their data folders mounted on themselves, and nothing below could be removed.
+    data = f"{BUILD}/{home.name.rpartition('-')[2]}-data"
+    for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
+        place = line.split(" ")[1]
+        if f"{place}/".startswith((f"{home}/", f"{data}/")):
+            subprocess.run(["umount", "--lazy", place], check=False)
 
 
 def _alive(number: int) -> bool:

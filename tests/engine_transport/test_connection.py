@@ -146,6 +146,12 @@ def test_an_engine_on_another_machine_is_told_by_its_address(host: str, remote: 
     assert Engine(None, host).is_remote is remote
 
 
+def test_what_an_engine_cannot_do_is_told(place: Place) -> None:
+    told = " ".join(place.engine.shortcomings)
+    assert ("podman unshare" in told) == (place.kind == "podman")
+    assert "another machine" not in told
+
+
 def test_a_port_on_this_machine_is_remote_when_the_engine_behind_it_has_another_name() -> None:
     class Tunnel(Engine):
         info = {"Name": "gpu-host"}  # noqa: RUF012 - stands for the answer of one engine
