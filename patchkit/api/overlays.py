@@ -27,14 +27,16 @@ def overlay_text(receipt: Receipt, services: Sequence[str], receipt_path: Path, 
 
 
 def pinned(receipt: Receipt) -> PinnedImage:
-    """The delivered image by digest: as a registry knows it, else by image ID and never pulled."""
+    """The delivered image by digest: as a registry knows it, else by image ID and never pulled. The containerd store
+    calls an image by its index or manifest, the classic one by its config (moby#48401)."""
     identity = receipt.delivered_identity
     if identity.repo_digests:
         return PinnedImage(identity.repo_digests[0], local=False)
     transport, _, name = receipt.delivered.partition(":")
     if transport == "docker" and (identity.index or identity.manifest):
         return PinnedImage(f"{_repository(name)}@{identity.index or identity.manifest}", local=False)
-    return PinnedImage(identity.config, local=True)
+    by_id = (identity.index or identity.manifest) if transport == "docker-daemon" else None
+    return PinnedImage(by_id or identity.config, local=True)
 
 
 def _repository(name: str) -> str:
