@@ -41,7 +41,7 @@ _EXTENDED = (
 )  # fmt: skip
 
 #: What the lines start with that may begin a section, or that are no prose.
-_STARTS = b"d-@*GB"
+_STARTS = b"d-@*GBC"
 _LF, _BLANK, _PLUS, _MINUS, _BACKSLASH = b"\n +-\\"
 _ON_OLD_SIDE = bytes(sign in b" -\n\r" for sign in range(256))
 _ON_NEW_SIDE = bytes(sign in b" +\n\r" for sign in range(256))
@@ -474,15 +474,17 @@ def _foreign(sign: int, start: int) -> str:
 
 
 def _binary_notice(line: bytes, *, strict: bool) -> bool:
-    """``Binary files a/x and b/x differ``. Prose may say that too: where no git header stands above, both names
-    must look like paths."""
+    """What diff, hg and svn write in place of a binary file's change. Prose may say ``Binary files a and b differ``
+    too: where no git header stands above, both names must look like paths."""
     line = line.rstrip(b"\r")
+    if line.startswith(b"Cannot display: file marked as a binary type"):
+        return True
+    if line.startswith(b"Binary file ") and line.endswith(b" has changed"):
+        return True
     if not (line.startswith(b"Binary files ") and line.endswith(b" differ")):
         return False
-    if not strict:
-        return True
     old, _, new = line[len(b"Binary files ") : -len(b" differ")].partition(b" and ")
-    return b"/" in old and b"/" in new
+    return not strict or (b"/" in old and b"/" in new)
 
 
 def _is_epoch(stamp: bytes) -> bool:

@@ -1,6 +1,6 @@
 """Every patch and merge case, through the command line in this process.
 
-The driver ``tests/cases/run_cases.py --cases tests/cases/patch 'TOOL ...'`` runs the patch cases against any tool, in
+The driver ``tests/cases/run_cases.py 'TOOL ...'`` runs the patch cases against any tool, in
 processes of its own; for us that is ``patchkit patch apply --fuzz 2 -p {strip} {reverse} {patch} {tree}``. The judge is
 the same.
 """

@@ -194,6 +194,8 @@ def test_a_mode_change_may_be_followed_by_a_plain_section() -> None:
         (b"diff --git a/x b/x\nindex 1111111..2222222 100644\nGIT binary patch\nliteral 3\nKcmZ\n\n", "binary"),
         (b"diff --git a/x b/x\nindex 1111111..2222222\nBinary files a/x and b/x differ\n", "binary"),
         (PLAIN + b"Binary files a/x.so and b/x.so differ\n", "binary"),
+        (b"diff -r 1 -r 2 x.so\nBinary file x.so has changed\n" + PLAIN, "binary"),
+        (b"Index: x.so\n=====\nCannot display: file marked as a binary type.\n" + PLAIN, "binary"),
         (b"diff --cc m.py\nindex 1,2..3\n--- a/m.py\n+++ b/m.py\n@@@ -1,2 -1,2 +1,2 @@@\n  a\n", "combined"),
         (b"--- a/m.py\n+++ b/m.py\n@@@ -1,2 -1,2 +1,2 @@@\n  a\n", "combined"),
         (b"*** a/m.py\n--- b/m.py\n***************\n*** 1 ****\n! a\n--- 1 ----\n! b\n", "context"),
