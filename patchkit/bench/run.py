@@ -146,7 +146,8 @@ def _vllm(
             repetition=repetition,
         )
 
-    return one, {"generator": serve.NAME, "model": asked, "tokenizer": tokenizer}
+    described = {"generator": serve.NAME, "model": asked, "tokenizer": tokenizer}
+    return one, described if container else {**described, "server": _version(server)}
 
 
 def _listed_inside(server: Server, container: str) -> list[dict[str, Any]]:

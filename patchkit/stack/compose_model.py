@@ -181,7 +181,7 @@ def choose(model: Model, names: Collection[str], service: str | None = None) -> 
             "other-image",
             f"service {service} runs {found[0].image or 'an image that it builds'}, not {' or '.join(sorted(names))}",
             where=where,
-            remedy=f"patch the image that it runs: patchkit compose {found[0].image or 'IMAGE'}",
+            remedy=f"patch the image that it runs: patchkit compose --image {found[0].image or 'IMAGE'}",
             details=known,
         )
     return (found[0],)

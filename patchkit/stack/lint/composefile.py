@@ -20,7 +20,6 @@ from patchkit.stack.lint.scripts import arguments_of_entrypoint, serve_arguments
 from patchkit.stack.lint.words import Placed, Word, compose_words
 
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh")
-_MAX_DEPTH = 32
 #: A variable that Compose fills in and that has neither default nor error message; the second `$` of `$$` starts none.
 _BARE_VARIABLE = re.compile(r"(?<!\$)(?:\$\$)*\$(?:\{(\w+)\}|(\w+))")
 _DEFAULT = re.compile(r"\$\{\w+:?-([^}]*)\}")
@@ -38,6 +37,9 @@ def starts_in_compose(source: Source) -> list[Start]:
         mark = error.problem_mark or error.context_mark
         where = source.place(mark.index) if mark else source.path
         raise BadInput("compose-invalid", f"not YAML: {error.problem}", where=where, remedy="mend that line") from None
+    except yaml.reader.ReaderError as error:
+        what = f"a character that YAML forbids: {error.character!r}"
+        raise BadInput("compose-invalid", what, where=source.place(error.position), remedy="take it out") from None
     except RecursionError:
         raise BadInput("compose-invalid", "nested too deep", where=source.path, remedy="flatten the file") from None
     services = _get(root, "services")
@@ -269,16 +271,23 @@ def _get(node: yaml.Node | None, name: str) -> yaml.Node | None:
     return next((value for key, value in _pairs(node) if key.value == name), None)
 
 
-def _pairs(node: yaml.Node | None, depth: int = 0) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
-    if not isinstance(node, yaml.MappingNode) or depth > _MAX_DEPTH:
-        return
-    for key, value in node.value:
-        if isinstance(key, yaml.ScalarNode) and key.value != "<<":
-            yield key, value
-    for key, value in node.value:
-        if isinstance(key, yaml.ScalarNode) and key.value == "<<":
-            for each in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-                yield from _pairs(each, depth + 1)
+def _pairs(node: yaml.Node | None) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
+    """The pairs of a mapping, its own before those that come by merge keys. No node is walked twice: a few aliases that
+    are merged into each other would otherwise be walked forever."""
+    seen = set()
+    waiting = [node]
+    while waiting:
+        mapping = waiting.pop(0)
+        if not isinstance(mapping, yaml.MappingNode) or id(mapping) in seen:
+            continue
+        seen.add(id(mapping))
+        for key, value in mapping.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value != "<<":
+                yield key, value
+            else:
+                waiting += value.value if isinstance(value, yaml.SequenceNode) else [value]
 
 
 def _text(node: yaml.Node | None) -> str:

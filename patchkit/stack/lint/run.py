@@ -58,5 +58,5 @@ def findings(issues: Sequence[Issue]) -> list[Finding]:
 
 def mend(text: str, issues: Collection[Issue]) -> str:
     """The file's text with every issue mended that has one right answer."""
-    edits: list[Edit] = [edit for issue in issues for edit in issue.edits]
-    return apply(text, list(dict.fromkeys(edits)))
+    edits: list[Edit] = [edit for issue in dict.fromkeys(issues) for edit in issue.edits]
+    return apply(text, edits)

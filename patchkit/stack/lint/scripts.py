@@ -9,6 +9,7 @@ from patchkit.stack.lint.model import Cause, Edit, Lost, Setting, Source, Start
 from patchkit.stack.lint.words import Command, Placed, Word, shell_commands
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_BLANK_LINE = re.compile(r"\n(?=[ \t\r]*\n)")
 _PREFIXES = ("exec", "env", "nohup", "sudo", "time", "command", "nice")
 
 #: Options of `docker run` and `podman run` that take no value; every other one takes the next word
@@ -154,7 +155,7 @@ def _cause(gap: str, last: Word) -> Cause:
         return "comment-at-end"
     if any(line.lstrip().startswith("#") for line in lines):
         return "comment"
-    if any(not line.strip() for line in lines[1:-1]):
+    if _BLANK_LINE.search(gap):
         return "blank-line"
     return "no-backslash"
 
@@ -164,7 +165,7 @@ def _break(gap: str, cause: Cause) -> int:
     if cause in ("comment", "comment-at-end"):
         return gap.index("#")
     if cause == "blank-line":
-        blank = re.search(r"\n(?=[ \t]*\n)", gap)
+        blank = _BLANK_LINE.search(gap)
         assert blank is not None
         return blank.end()
     return 0

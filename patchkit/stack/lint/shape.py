@@ -116,7 +116,7 @@ def moving_image(start: Start) -> Iterator[Issue]:
             f"{name} names another image after the next pull, and the patches may not fit it",
             start.image.start,
             evidence=name,
-            remedy=f"patchkit compose {name}  # writes an overlay that pins the digest",
+            remedy=f"patchkit compose --image {name}  # writes an overlay that pins the digest",
         )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from patchkit.errors import BadInput
 from patchkit.findings import Finding
@@ -336,3 +339,76 @@ def test_tags_anchors_and_merge_keys_do_not_hide_a_start() -> None:
         "services:\n  one:\n    <<: *a\n    volumes: !reset []\n"
     )
     assert ids(compose(text)) == ["dtype"]
+
+
+JOINS = [
+    " \\\n  ",
+    " \\\n\n  ",
+    " \\ \n  ",
+    "\n  ",
+    " \\\n  # c\n  ",
+    " # c \\\n  ",
+    " # c\n  ",
+    " \\\n  # c\n\n  # d \\\n  ",
+]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_breaks_a_command_fix_puts_every_flag_back_in_its_order(seed: int) -> None:
+    chance = random.Random(seed)
+    flags = [f"--f{number} {number}" for number in range(6)]
+    text = "echo vllm serve m" + "".join(chance.choice(JOINS) + flag for flag in flags) + "\necho end\n"
+    mended = run.mend(text, [issue for start in script(text) for issue in run.issues_of(start, KNOWLEDGE)])
+    done = subprocess.run(["bash", "-c", mended], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n") == [f"vllm serve m {' '.join(flags)}", "end", ""]
+    assert mended.count("# c") == text.count("# c")
+    indented = "services:\n  m:\n    command:\n      - bash\n      - -c\n      - |\n" + "".join(
+        f"        {line}\n" if line else "\n" for line in text.splitlines()
+    )
+    again = run.mend(indented, [issue for start in compose(indented) for issue in run.issues_of(start, KNOWLEDGE)])
+    block = yaml.safe_load(again)["services"]["m"]["command"][2]
+    done = subprocess.run(["bash", "-c", block], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n") == [f"vllm serve m {' '.join(flags)}", "end", ""]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_text_however_broken_makes_lint_fall_over(seed: int) -> None:
+    chance = random.Random(seed)
+    pieces = [
+        "\\\n",
+        "#",
+        "\n",
+        "$",
+        "'",
+        '"',
+        "`",
+        "(",
+        ")",
+        "&&",
+        "<<E",
+        "\t",
+        "|",
+        ">",
+        "- ",
+        ": ",
+        "*c",
+        "&c ",
+        "\0",
+    ]
+    pieces += ["!reset ", "\u2028", "\r\n", "{", "]", FLINT, "--kv-cache-dtype fp8", "~", "bash -c "]
+    for _ in range(60):
+        text = list(SHELL_IN_COMPOSE)
+        for _ in range(chance.randint(1, 10)):
+            place = chance.randrange(len(text))
+            if chance.random() < 0.6:
+                text[place:place] = chance.choice(pieces)
+            else:
+                del text[place : place + chance.randint(1, 30)]
+        for starts in (compose, script):
+            with contextlib.suppress(BadInput):
+                found(starts("".join(text)))
+
+
+def test_aliases_that_merge_each_other_end() -> None:
+    bomb = "x0: &a0 {x: 1}\n" + "".join(f"x{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40))
+    assert compose(f"{bomb}services: {{m: {{<<: *a39, command: vllm serve m}}}}\n") != []
