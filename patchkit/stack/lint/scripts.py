@@ -134,7 +134,11 @@ def _assignments(words: Sequence[Word]) -> dict[str, Setting]:
 
 
 def _lost(source: Source, text: Placed, commands: Sequence[Command], number: int, editable: bool) -> Iterator[Lost]:
-    """The commands right after this one that begin with a flag: no program is called so, they were meant for it."""
+    """The commands right after this one that begin with a flag: no program is called so, they were meant for it. And
+    flags in a comment at its end that stand on later lines of the file: a folded scalar made one line of them."""
+    swallowed = _swallowed(source, text, commands[number].end)
+    if swallowed is not None:
+        yield swallowed
     for before, command in zip(commands[number:], commands[number + 1 :], strict=False):
         gap = text.text[before.end : command.start]
         if not command.words[0].text.startswith("-") or "\n" not in gap:
@@ -145,6 +149,22 @@ def _lost(source: Source, text: Placed, commands: Sequence[Command], number: int
         words = tuple(word for word in command.words if word.text.strip())
         edits = _mend(source, commands[number], before, command, cause) if editable else ()
         yield Lost(words, cause, text.at[before.end + _break(gap, cause)], edits)
+
+
+def _swallowed(source: Source, text: Placed, end: int) -> Lost | None:
+    comment = re.compile(r"[ \t]*(#[^\n]*)").match(text.text, end)
+    if comment is None:
+        return None
+    begin = text.at[comment.start(1)]
+    for match in re.finditer(r"(?<=\s)--?[A-Za-z]", comment[1]):
+        first = comment.start(1) + match.start()
+        if "\n" in source.text[begin : text.at[first]]:
+            words = [
+                Word(each.group(), text.at[each.start()], text.at[each.end() - 1] + 1, exact=False)
+                for each in re.compile(r"\S+").finditer(text.text, first, comment.end(1))
+            ]
+            return Lost(tuple(words), "comment", begin)
+    return None
 
 
 def _cause(gap: str, last: Word) -> Cause:

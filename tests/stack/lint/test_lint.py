@@ -80,6 +80,31 @@ def test_fix_moves_the_comment_above_and_bash_then_sees_every_flag(tmp_path: Pat
     assert done.stdout.endswith("--attention-backend TRITON_ATTN --kv-cache-dtype auto ")
 
 
+FOLDED = """\
+services:
+  m:
+    image: x:1
+    healthcheck: {}
+    command: >
+      bash -c "exec vllm serve m
+      --a 1
+      # why
+      --b 2
+      --c"
+"""
+
+
+def test_a_comment_in_a_folded_command_swallows_the_lines_below_it() -> None:
+    (finding,) = found(compose(FOLDED))
+    assert (finding.id, finding.where) == ("comment-in-command", "compose.yaml:8:7")
+    assert finding.evidence == "lost: --b 2 --c"
+    assert found(compose(FOLDED.replace("      # why\n", ""))) == []
+
+
+def test_a_flag_that_a_comment_only_speaks_of_is_not_lost() -> None:
+    assert found(script("vllm serve m --a 1  # not with --b 2\n")) == []
+
+
 BREAKS = {
     "comment-in-command": "vllm serve m --a 1 \\\n  # why\n  --b 2\n",
     "comment-in-command at the end": "vllm serve m --a 1 # why \\\n  --b 2\n",
