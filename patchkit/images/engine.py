@@ -411,21 +411,18 @@ def _started(pid: int) -> str:
 
 
 def _is_dead(label: str) -> bool:
-    here, _, rest = label.rpartition(".")[0].rpartition(".")
-    started = label.rpartition(".")[2]
-    if here != _here() or not rest.isdigit() or not started:
+    """Whether the process that ``owner`` named so has ended; False where that cannot be told."""
+    process, _, started = label.rpartition(".")
+    here, _, pid = process.rpartition(".")
+    if here != _here() or not pid.isdigit() or not started:
         return False
-    return _started(int(rest)) != started
-
-
-def _frames(raw: bytes) -> Iterator[bytes]:
-    """The payloads of a multiplexed stream: frames of stream number, three zeros, length as four bytes, payload (Docker
-    Engine API, "Attach to a container", stream format)."""
-    at = 0
-    while at + 8 <= len(raw):
-        length = int.from_bytes(raw[at + 4 : at + 8], "big")
-        yield raw[at + 8 : at + 8 + length]
-        at += 8 + length
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass  # another user's, which /proc may hide (proc(5), hidepid)
+    return _started(int(pid)) not in (started, "")
 
 
 def _is_loopback(name: str) -> bool:

@@ -267,6 +267,21 @@ time.sleep(600)
         docker_place.engine.remove(container)
 
 
+def test_only_a_process_that_has_surely_ended_counts_as_dead() -> None:
+    from patchkit.images.engine import _is_dead, owner
+
+    mine = owner()
+    here, pid, started = mine.rsplit(".", 2)
+    assert not _is_dead(mine)
+    assert _is_dead(f"{here}.{pid}.{int(started) + 1}"), "the number was given to another process"
+    assert not _is_dead(f"another-boot.4026531836.{pid}.1")
+    assert not _is_dead("nonsense")
+    assert not _is_dead(f"{here}.{pid}.")
+    child = subprocess.Popen(["true"])
+    child.wait()
+    assert _is_dead(f"{here}.{child.pid}.{started}")
+
+
 @pytest.fixture
 def layers(tmp_path: Path) -> Iterator[tuple[list[Path], Path]]:
     """Layer folders with every kind of whiteout, top first, and where the kernel itself shows them merged."""
