@@ -425,6 +425,16 @@ def _is_dead(label: str) -> bool:
     return _started(int(pid)) not in (started, "")
 
 
+def _frames(raw: bytes) -> Iterator[bytes]:
+    """The payloads of a multiplexed stream: frames of stream number, three zeros, length as four bytes, payload (Docker
+    Engine API, "Attach to a container", stream format)."""
+    at = 0
+    while at + 8 <= len(raw):
+        length = int.from_bytes(raw[at + 4 : at + 8], "big")
+        yield raw[at + 8 : at + 8 + length]
+        at += 8 + length
+
+
 def _is_loopback(name: str) -> bool:
     try:
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
