@@ -8,13 +8,13 @@ What it found is then handed to unidiff, and the two must agree (``crosscheck``)
 from __future__ import annotations
 
 import re
-from itertools import compress
 from typing import NoReturn
 
 from patchkit.diff.crosscheck import disagreement
-from patchkit.diff.lines import split_lines
+from patchkit.diff.hunks import read_hunks
 from patchkit.diff.model import FileKind, FilePatch, Hunk, Patch
 from patchkit.diff.names import NULL, text, unquote
+from patchkit.diff.source import Source
 from patchkit.errors import BadInput
 
 #: The largest patch that is read: ten times the largest diff of a whole release that we know.
@@ -24,11 +24,9 @@ MAX_NAME_LINE = 4 * 4096 * 2
 #: More blanks than that in a ``diff --git`` line are made to keep us busy.
 _MAX_BLANKS = 200
 
-_HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@([^\n]*)")
 _COMBINED = re.compile(rb"@@@+ -\d")
 _NORMAL = re.compile(rb"\d+(?:,\d+)?[acd]\d+(?:,\d+)?\r?")
 _INDEX = re.compile(rb"index ([0-9A-Fa-f]{1,64})\.\.([0-9A-Fa-f]{1,64})(?: ([0-7]{6}))?")
-_VERSION = re.compile(rb"\d+(?:\.\d+)+\S*\r?")
 _MODE = re.compile(rb"[0-7]{6}")
 _ISO_DATE = re.compile(rb" \d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _EPOCH = re.compile(rb"(1970-01-01|1969-12-31) (\d\d):(\d\d):00(?:\.0+)?(?: ([+-])(\d\d)(\d\d))?\r?")
@@ -42,9 +40,6 @@ _EXTENDED = (
 
 #: What the lines start with that may begin a section, or that are no prose.
 _STARTS = b"d-@*GBC"
-_LF, _BLANK, _PLUS, _MINUS, _BACKSLASH = b"\n +-\\"
-_ON_OLD_SIDE = bytes(sign in b" -\n\r" for sign in range(256))
-_ON_NEW_SIDE = bytes(sign in b" +\n\r" for sign in range(256))
 
 _EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 _UNSUPPORTED_MODES = {"120000": "a symbolic link", "160000": "a submodule"}
@@ -63,40 +58,11 @@ def parse(data: bytes, name: str = "<patch>") -> Patch:
     return _Reader(data, name).read()
 
 
-class _Reader:
+class _Reader(Source):
     def __init__(self, data: bytes, name: str) -> None:
-        self.name = name
-        if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            self.unsupported(0, "the patch is UTF-16 text")
-        self.lines = split_lines(data.removeprefix(b"\xef\xbb\xbf"))
-        if self.lines and not self.lines[-1].endswith(b"\n"):
-            self.lines[-1] += b"\n"  # cut off in its last line: mended where the counts are complete all the same
-        #: The first byte of each line; a line has at least its line feed.
-        self.signs = b"".join([line[:1] for line in self.lines])
+        super().__init__(data, name)
         self.files: list[FilePatch] = []
         self.bodies: list[tuple[int, int]] = []  # line ranges of each section's hunks, for the cross-check
-
-    # What is wrong
-
-    def malformed(self, at: int, what: str) -> NoReturn:
-        raise BadInput(
-            "malformed-patch",
-            what,
-            where=f"{self.name}:{max(0, min(at, len(self.lines) - 1)) + 1}",
-            remedy="make the patch anew from the two versions (diff -u, git diff), or mend that line",
-        )
-
-    def unsupported(self, at: int, what: str) -> NoReturn:
-        raise BadInput(
-            "unsupported-patch",
-            f"{what}: only unified diffs of text are read",
-            where=f"{self.name}:{at + 1}",
-            remedy="make a unified diff of the text files alone: git diff, or diff -u",
-        )
-
-    def line(self, at: int) -> bytes:
-        """The line without its line feed, or nothing past the end."""
-        return self.lines[at][:-1] if at < len(self.lines) else b""
 
     # The whole patch
 
@@ -176,7 +142,7 @@ class _Reader:
         crlf = all(self.line(at + i).endswith(b"\r") for i in range(3))
         old, old_date = self.name_field(at, crlf)
         new, new_date = self.name_field(at + 1, crlf)
-        hunks, end = self.hunks(at + 2, crlf)
+        hunks, end = read_hunks(self, at + 2, crlf)
         if old != NULL and _is_epoch(old_date) and not any(hunk.old for hunk in hunks):
             old = NULL
         if new != NULL and _is_epoch(new_date) and not any(hunk.new for hunk in hunks):
@@ -262,7 +228,7 @@ class _Reader:
                 if _COMBINED.match(self.line(at + 2)):
                     self.unsupported(at + 2, "this is a merge commit's combined diff")
                 self.malformed(at + 2, "a file section without a hunk: the patch is cut off or damaged here")
-            hunks, end = self.hunks(at + 2, crlf)
+            hunks, end = read_hunks(self, at + 2, crlf)
             if kind == "modify":
                 kind = "create" if old == NULL else "delete" if new == NULL else "modify"
             if (old == NULL) != (kind == "create") or (new == NULL) != (kind == "delete"):
@@ -344,111 +310,6 @@ class _Reader:
             halves = [(rest[:i], rest[i + 1 :]) for i in blanks]
         return [(text(unquote(old)), text(unquote(new))) for old, new in halves if old and new]
 
-    # Hunks
-
-    def hunks(self, at: int, crlf: bool) -> tuple[tuple[Hunk, ...], int]:
-        """The hunks from line ``at`` on, and the line after the last."""
-        found = []
-        while at < len(self.lines) and self.lines[at].startswith(b"@@"):
-            hunk, at = self.hunk(at, crlf)
-            found.append(hunk)
-        self.nothing_left_over(at)
-        return tuple(found), at
-
-    def hunk(self, start: int, crlf: bool) -> tuple[Hunk, int]:
-        header = _HUNK.match(self.lines[start])
-        if not header:
-            self.malformed(start, "a hunk header that cannot be read: '@@ -LINE,COUNT +LINE,COUNT @@' is the form")
-        old_start, old_count, new_start, new_count, heading = header.groups()
-        at, marks = self.body(start, int(old_count or b"1"), int(new_count or b"1"))
-        signs = self.signs[start + 1 : at]
-        lines = self.lines[start + 1 : at]
-        if b"\n" in signs or b"\r" in signs:  # editors strip the blank of an empty context line
-            lines = [b" " + line if line[:1] in b"\n\r" else line for line in lines]
-        for mark in marks:
-            self.unmark(start, mark, lines, crlf)
-        contents = [line[1:] for line in lines]
-        old = tuple(compress(contents, signs.translate(_ON_OLD_SIDE)))
-        new = tuple(compress(contents, signs.translate(_ON_NEW_SIDE)))
-        if marks:
-            if not all(line.endswith(b"\n") for side in (old, new) for line in side[:-1]):
-                self.malformed(marks[0], "a marker for a missing newline stands before the last line of the file")
-            signs = signs.replace(b"\\", b"")
-        prefix = len(signs) - len(signs.lstrip(b" \n\r"))
-        suffix = len(signs) - len(signs.rstrip(b" \n\r"))
-        if prefix == len(signs):
-            self.malformed(start, "a hunk that changes nothing")
-        if signs[-1:] == b"-" and old[-1].rstrip(b"\r\n") == b"- " and _VERSION.fullmatch(self.line(at)):
-            self.malformed(at - 1, "the hunk takes the mail's signature for a removed line: its counts are wrong")
-        if (old and old_start == b"0") or (new and new_start == b"0"):
-            self.malformed(start, "a hunk that starts at line 0 and has lines there")
-        return Hunk(int(old_start), int(new_start), old, new, prefix, suffix, start + 1, heading.strip()), at
-
-    def body(self, start: int, olds: int, news: int) -> tuple[int, list[int]]:
-        """The line after the hunk that starts at ``start`` and counts so many lines, and where its markers are."""
-        signs = self.signs
-        marks = []
-        at = start + 1
-        try:
-            while olds > 0 or news > 0:
-                sign = signs[at]
-                at += 1
-                if sign == _BLANK:
-                    olds -= 1
-                    news -= 1
-                elif sign == _PLUS:
-                    news -= 1
-                elif sign == _MINUS:
-                    olds -= 1
-                elif sign == _BACKSLASH:
-                    marks.append(at - 1)
-                elif sign == _LF or self.lines[at - 1] == b"\r\n":
-                    olds -= 1
-                    news -= 1
-                else:
-                    self.malformed(at - 1, _foreign(sign, start))
-        except IndexError:
-            self.malformed(len(signs), f"the patch ends inside the hunk of line {start + 1}: it is cut off")
-        if olds < 0 or news < 0:
-            self.malformed(start, "the hunk has other lines than its header counts")
-        if at < len(signs) and signs[at] == _BACKSLASH:
-            marks.append(at)
-            at += 1
-        return at, marks
-
-    def unmark(self, start: int, mark: int, lines: list[bytes], crlf: bool) -> None:
-        """``\\ No newline at end of file``, in whatever language: the line before it has no line feed."""
-        before = mark - start - 2
-        if before < 0 or self.signs[mark - 1] == _BACKSLASH or not self.lines[mark].startswith(b"\\ "):
-            self.malformed(mark, "a marker for a missing newline that follows no line")
-        bare = lines[before].removesuffix(b"\n")
-        lines[before] = bare.removesuffix(b"\r") if crlf else bare
-
-    def nothing_left_over(self, at: int) -> None:
-        """Lines like a hunk's right after a complete hunk mean that its counts are wrong: patch tools drop them."""
-        line = self.line(at)
-        if at >= len(self.lines) or self.starts_section(at):
-            return
-        if line.rstrip(b"\r") in (b"-- ", b"--"):
-            at += 1
-            line = self.line(at)
-            if line[:1] not in (b" ", b"+", b"-"):
-                return
-        if line[:1] in (b" ", b"+", b"-", b"\\"):
-            self.malformed(at, "a line of a hunk after the hunk is complete: the counts in its header are wrong")
-        if line.strip():
-            return
-        while at < len(self.lines) and (self.signs[at] == _BLANK or not self.lines[at].strip()):
-            at += 1
-        line = self.line(at)
-        signature = line.rstrip(b"\r") in (b"-- ", b"--", b"---")
-        if line[:1] in (b"+", b"-") and not signature and not self.starts_section(at):
-            self.malformed(at, "a line of a hunk after the hunk is complete: the counts in its header are wrong")
-
-    def starts_section(self, at: int) -> bool:
-        line = self.line(at)
-        return line.startswith(b"diff --git ") or (line.startswith(b"--- ") and self.line(at + 1).startswith(b"+++ "))
-
     # One section is read
 
     def add(self, section: FilePatch, at: int, body: tuple[int, int] | None) -> None:
@@ -465,12 +326,6 @@ class _Reader:
         self.files.append(section)
         if body is not None:
             self.bodies.append(body)
-
-
-def _foreign(sign: int, start: int) -> str:
-    if sign == 0x09:
-        return "a line in a hunk starts with a TAB: the blank before it was lost on the way"
-    return f"a line that belongs to no hunk, before the hunk of line {start + 1} is complete"
 
 
 def _binary_notice(line: bytes, *, strict: bool) -> bool:

@@ -132,8 +132,12 @@ def test_a_last_line_without_line_feed_is_mended_when_the_counts_are_complete() 
     assert hunk.new == (b"a\n", b"b\n")
 
 
-def test_a_mail_signature_after_the_patch_is_no_line_of_it() -> None:
-    assert len(only(parse(PLAIN + b"-- \n2.39.5\n\n")).hunks) == 1
+@pytest.mark.parametrize(
+    "end",
+    [b"-- \n2.39.5\n\n", b"--\nme\n", b"\n---\n", b"\n----------\n", b"\n-----Original Message-----\n", b"\n\n\n"],
+)
+def test_what_mails_put_under_a_patch_is_no_line_of_it(end: bytes) -> None:
+    assert len(only(parse(PLAIN + end)).hunks) == 1
 
 
 # Git's headers
