@@ -50,7 +50,7 @@ def _hunk(source: Source, start: int, crlf: bool) -> tuple[Hunk, int]:
         signs = signs.replace(b"\\", b"")
     prefix = len(signs) - len(signs.lstrip(b" \n\r"))
     suffix = len(signs) - len(signs.rstrip(b" \n\r"))
-    if prefix == len(signs):
+    if old == new:
         source.malformed(start, "a hunk that changes nothing")
     if signs[-1:] == b"-" and old[-1].rstrip(b"\r\n") == b"- " and _VERSION.fullmatch(source.line(at)):
         source.malformed(at - 1, "the hunk takes the mail's signature for a removed line: its counts are wrong")

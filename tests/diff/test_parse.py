@@ -277,8 +277,9 @@ def test_counts_that_the_lines_overrun_are_malformed() -> None:
     assert malformed_at(b"--- a/m\n+++ b/m\n@@ -1,1 +1,3 @@\n-a\n-b\n+c\n+d\n+e\n") == 3
 
 
-def test_a_context_only_hunk_is_malformed() -> None:
+def test_a_hunk_that_changes_nothing_is_malformed() -> None:
     assert malformed_at(b"--- a/m\n+++ b/m\n@@ -1,2 +1,2 @@\n a\n b\n") == 3
+    assert malformed_at(b"--- a/m\n+++ b/m\n@@ -1,2 +1,2 @@\n-a\n+a\n b\n") == 3
 
 
 def test_markers_in_the_wrong_place_are_malformed() -> None:
