@@ -36,6 +36,7 @@ class Tree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._seen: dict[str, tuple[int, ...] | None] = {}
         if not root.is_dir():
             raise Refused("no-such-folder", "there is no such folder", where=str(root), remedy="give another folder")
 
@@ -47,6 +48,7 @@ class Tree:
                 device, pipe or socket; ``file-too-large``; ``unreadable``.
         """
         entry = self._lstat(path)
+        self._seen[path] = _identity(entry)
         if entry is None or stat.S_ISDIR(entry.st_mode):
             return None
         self._refuse_special(path, entry)
@@ -75,7 +77,8 @@ class Tree:
 
         Raises:
             patchkit.errors.Refused: as for ``read``; ``folder-in-the-way``, ``file-in-the-way`` where a file is to
-                stand where a folder is, or the other way round; ``not-written`` for any failure of the system. Every
+                stand where a folder is, or the other way round; ``changed-meanwhile`` for a file that is not as it was
+                when ``read`` read it; ``not-written`` for any failure of the system. Every
                 file is as it was.
         """
         edits = [self._edit(path, data, modes, like) for path, data in sorted(changes.items())]
@@ -95,6 +98,11 @@ class Tree:
             if stat.S_ISDIR(old.st_mode):
                 raise Refused("folder-in-the-way", "the patch writes a file here, and a folder is there", where=path)
             self._refuse_special(path, old)
+        if path in self._seen and self._seen[path] != _identity(old):
+            raise Refused(
+                "changed-meanwhile", "somebody else has changed the file since it was read", where=path,
+                remedy="run the same command again",
+            )  # fmt: skip
         model = old or (self._lstat(like[path]) if path in like else None)
         mode = stat.S_IMODE(model.st_mode) if model is not None else 0o644
         if path in modes:
@@ -260,6 +268,11 @@ class _Writing:
                     os.rmdir(name, dir_fd=folder)
             except OSError:
                 return
+
+
+def _identity(entry: os.stat_result | None) -> tuple[int, ...] | None:
+    """What tells that a file has been changed or replaced."""
+    return None if entry is None else (entry.st_ino, entry.st_size, entry.st_mtime_ns, entry.st_ctime_ns)
 
 
 def _is_link(name: str, folder: int) -> bool:

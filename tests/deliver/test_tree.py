@@ -184,3 +184,15 @@ def test_what_is_no_file_reads_as_nothing(root: Path) -> None:
     assert tree.read("p/m.py") == b"old\n"
     assert tree.mode("p/m.py") == 0o640
     assert tree.mode("p") is None
+
+
+def test_a_file_that_somebody_else_has_changed_since_it_was_read_is_left_alone(root: Path) -> None:
+    tree = Tree(root)
+    assert tree.read("p/m.py") == b"old\n"
+    assert tree.read("n.py") is None
+    write(root, {"p/m.py": b"theirs\n", "n.py": b"theirs\n"})
+    for path in ("p/m.py", "n.py"):
+        with pytest.raises(Refused) as error:
+            tree.write({path: b"ours\n"}, {}, {}, dry_run=False)
+        assert error.value.code == "changed-meanwhile"
+        assert (root / path).read_bytes() == b"theirs\n"
