@@ -51,7 +51,7 @@ def test_a_missing_line_feed_never_glues_a_marker_to_a_line() -> None:
 
 def test_random_merges_end_as_git_merge_file_ends_them(tmp_path: Path) -> None:
     chance = random.Random("merge/1")
-    for number in range(150):
+    for number in range(100):
         lines = [line + b"\n" for line in chance.choice(real_files()).read_bytes().split(b"\n")[:-1]]
         base, theirs = lines, edited(lines, chance, lines, 3)
         ours = edited(theirs if chance.random() < 0.3 else lines, chance, lines, 3)

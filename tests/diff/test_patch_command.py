@@ -146,6 +146,15 @@ def test_a_patch_comes_by_standard_input_too(folder: Path, monkeypatch: pytest.M
     assert (folder / "tree/pkg/m.py").read_bytes() == NEW
 
 
+def test_a_name_that_is_no_utf_8_comes_back_from_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = b"caf\xe9.py".decode("utf-8", "surrogateescape")
+    (folder / "tree" / name).write_bytes(b"a\n")
+    (folder / "fix.patch").write_bytes(b'--- "a/caf\\351.py"\n+++ "b/caf\\351.py"\n@@ -1 +1 @@\n-a\n+b\n')
+    assert patchkit("apply", "--json", folder / "fix.patch", folder / "tree") == 0
+    assert answer(capsys)["files"][0]["path"] == name
+    assert (folder / "tree" / name).read_bytes() == b"b\n"
+
+
 def test_terminal_escapes_in_names_are_made_harmless(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "fix.patch").write_bytes(b"--- a/\x1b[2Jx\n+++ b/\x1b[2Jx\n@@ -1 +1 @@\n-a\n+b\n")
     assert patchkit("apply", folder / "fix.patch", folder / "tree") == 1
