@@ -30,7 +30,7 @@ def document(command: str, **parts: Any) -> Document:
 def print_json(answer: Mapping[str, Any]) -> None:
     """Write one JSON document to standard output."""
     text = json.dumps(answer, indent=2, sort_keys=True, ensure_ascii=False)
-    # A file name that is no UTF-8 is held as surrogates, which no stream takes: as \\udcXX they are JSON's own escapes.
+    # A file name that is no UTF-8 is held as surrogates, which no stream takes: as \udcXX they are JSON's own escapes.
     click.echo(text.encode("utf-8", "backslashreplace").decode())
 
 
