@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Literal
 
@@ -41,6 +43,9 @@ def run(root: Path, fs: Filesystem, wanted: Run, image_user: str) -> RunResult:
     """
     if not is_here():
         raise Unreachable("cannot-run", "bubblewrap is missing", where=str(root), remedy="apt-get install bubblewrap")
+    if wanted.gpus:
+        what = "bubblewrap cannot pass GPUs by number"
+        raise Unreachable("cannot-run", what, where=str(root), remedy="name the devices (--device), or use an engine")
     user = "0:0" if wanted.read_all else wanted.user if wanted.user is not None else image_user
     uid, gid = _ids(fs, user)
     home = str(root.resolve())
@@ -57,7 +62,33 @@ def run(root: Path, fs: Filesystem, wanted: Run, image_user: str) -> RunResult:
     argv += ["--clearenv", *(word for key, value in _env(wanted).items() for word in ("--setenv", key, value))]
     argv += ["--chdir", wanted.cwd or "/", "--", *wanted.argv]
     limits = ["prlimit", f"--data={wanted.memory}", f"--nproc={wanted.processes}", "--core=0", "--"]
-    return _attended([*limits, *argv], wanted, root)
+    with _process_group(wanted.processes) as join:
+        return _attended([*join, *limits, *argv], wanted, root)
+
+
+@contextlib.contextmanager
+def _process_group(processes: int) -> Iterator[list[str]]:
+    """The start of a command that joins a control group of so many processes, since RLIMIT_NPROC does not bind root
+    (setrlimit(2)); nothing where there is no such group to be made."""
+    for parent in (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")) if os.geteuid() == 0 else ():
+        group = parent / f"patchkit-{os.getpid()}-{time.monotonic_ns()}"
+        try:
+            group.mkdir()
+            (group / "pids.max").write_text(str(processes))
+        except OSError:
+            with contextlib.suppress(OSError):
+                group.rmdir()
+            continue
+        try:
+            yield ["sh", "-c", 'echo 0 >"$0" && exec "$@"', str(group / "cgroup.procs")]
+        finally:
+            for _ in range(100):  # the last process leaves a moment after it is dead
+                with contextlib.suppress(OSError):
+                    group.rmdir()
+                    break
+                time.sleep(0.02)
+        return
+    yield []
 
 
 def _as_user(home: str, wanted: Run, uid: int, gid: int) -> list[str]:
@@ -72,13 +103,18 @@ def _as_user(home: str, wanted: Run, uid: int, gid: int) -> list[str]:
         mounts += ["--ro-bind", f"/mnt/{number}", mount.target]
     switch = ["setpriv", "--reuid", str(uid), "--regid", str(gid), "--clear-groups", "--no-new-privs"]
     inner = ["bwrap", "--unshare-user", "--die-with-parent", "--ro-bind", "/mnt/root", "/", "--dev", "/dev"]
-    return [*outer, "--", *switch, *inner, "--bind", "/proc", "/proc", "--tmpfs", _HOME, *mounts]
+    return [*outer, "--", *switch, *inner, "--bind", "/proc", "/proc", "--tmpfs", _HOME, *mounts, *_devices(wanted)]
 
 
 def _mounts(home: str, wanted: Run) -> list[str]:
     found = ["--ro-bind", home, "/", "--dev", "/dev", "--tmpfs", _HOME]
     for mount in wanted.mounts:
         found += ["--ro-bind", mount.source, mount.target]
+    return found + _devices(wanted)
+
+
+def _devices(wanted: Run) -> list[str]:
+    found = []
     for device in wanted.devices:
         source, _, rest = device.partition(":")
         found += ["--dev-bind", source, rest.partition(":")[0] or source]

@@ -167,8 +167,13 @@ class StoredImage:
         assert answer is not None
         return answer
 
-    def close(self) -> None:
+    def release(self) -> None:
+        """Free the layers' indexes; the store stays open."""
         self._files.close()
+
+    def close(self) -> None:
+        """Free what reading took."""
+        self.release()
         self.store.close()
 
     def __enter__(self) -> StoredImage:
@@ -178,14 +183,16 @@ class StoredImage:
         self.close()
 
 
-def open_images(store: Store, reference: Reference, platform: str | None) -> tuple[StoredImage, ...]:
-    """The images of all platforms (those that ``platform`` names) that the tag points to.
+def open_images(
+    store: Store, reference: Reference, platform: str | None, root: Root | None = None
+) -> tuple[StoredImage, ...]:
+    """The images of all platforms (those that ``platform`` names) that the tag points to; ``root`` saves asking again.
 
     Raises:
         patchkit.errors.Unreachable: ``no-such-image`` or ``no-such-platform``.
     """
     where = str(reference)
-    root = store.root(reference)
+    root = root or store.root(reference)
     if root is None:
         raise Unreachable("no-such-image", "there is no such image", where=where)
     images, others = [], []
@@ -213,11 +220,10 @@ def open_one(store: Store, reference: Reference, platform: str | None) -> Stored
     Raises:
         patchkit.errors.Unreachable: as ``open_images``, ``no-such-platform`` too where several fit.
     """
-    if platform is None:
-        root = store.root(reference)
-        if root is not None and len(list(_children(store, root, str(reference)))) > 1:
-            platform = host_platform()
-    return open_images(store, reference, platform)[0]
+    root = store.root(reference)
+    if platform is None and root is not None and len(list(_children(store, root, str(reference)))) > 1:
+        platform = host_platform()
+    return open_images(store, reference, platform, root)[0]
 
 
 def derive_index(
@@ -261,8 +267,11 @@ def derive_index(
             _may_replace(there, source, root, target, current, force=force, in_place=in_place)
         return not existed
 
-    road = there.publish(target, Publication(new_root, blobs, manifests, in_place), guard, store)
-    answers = [_read_back(there, target, new_root, one, road, existed=existed) if one else None for one in made]
+    try:
+        road = there.publish(target, Publication(new_root, blobs, manifests, in_place), guard, store)
+        answers = [_read_back(there, target, new_root, one, road, existed=existed) if one else None for one in made]
+    finally:
+        there.close()
     index = new_root.digest if new_root.media_type in edit.INDEXES else None
     return DerivedIndex(target, tuple(answers), index, dropped)
 
@@ -287,7 +296,10 @@ def _read_back(store: Store, target: Reference, root: Root, made: _Made, road: s
     manifest = store.manifest({"digest": sha256(made.manifest), "size": len(made.manifest)})
     config = store.config({"digest": sha256(made.config), "size": len(made.config)})
     image = StoredImage(target, store, root, manifest, config, sha256(manifest))
-    readback.check(image, made.origin.config, made.layer.changes)
+    try:
+        readback.check(image, made.origin.config, made.layer.changes)
+    finally:
+        image.release()
     return Derived(target, image.identity, road, made.layer.digest, len(made.layer.blob), existed)
 
 

@@ -151,7 +151,10 @@ class LayerStream(io.RawIOBase):
         return True
 
     def _next_packed(self) -> bytes:
-        chunk = self._raw.read(_CHUNK)
+        try:
+            chunk = self._raw.read(_CHUNK)
+        except OSError as error:
+            raise bad_layer(self._blob, f"cannot be read: {error.strerror or error}") from error
         self._packed_size += len(chunk)
         self._packed_hash.update(chunk)
         return chunk

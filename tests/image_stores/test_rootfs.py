@@ -285,6 +285,36 @@ def test_a_program_is_stopped_at_its_limits(python_image, user):
     assert left.returncode == 1
 
 
+FORKS = """
+import os, sys, time
+for count in range(400):
+    try:
+        if os.fork() == 0:
+            time.sleep(60)
+    except BlockingIOError:
+        print("stopped", count)
+        break
+else:
+    print("free")
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("user", ["0", "2000"])
+def test_a_program_that_multiplies_is_stopped(python_image, user):
+    result = python(python_image, FORKS, processes=50, user=user)
+    assert result.stdout.startswith(b"stopped "), (result.stdout, result.stderr)
+    groups = [path for base in ("/sys/fs/cgroup/pids", "/sys/fs/cgroup") for path in Path(base).glob("patchkit-*")]
+    assert not [path for path in groups if f"-{os.getpid()}-" in path.name]
+
+
+def test_gpus_by_number_are_refused_and_not_left_out(python_image):
+    with pytest.raises(Unreachable) as error:
+        python_image.run(Run(("/usr/bin/python3", "-c", "pass"), gpus="all"))
+    assert error.value.code == "cannot-run"
+
+
 def test_a_program_that_is_not_there_is_told(python_image):
     with pytest.raises(Unreachable) as error:
         python_image.run(Run(("/no/such/python",)))
