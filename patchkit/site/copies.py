@@ -26,6 +26,12 @@ _IN_HOME = (
 )
 _NEVER = frozenset({"proc", "sys", "dev"})
 _SKIPPED = frozenset({"__pycache__", ".git", "node_modules", "site-packages", "dist-packages"})
+# Asking for each entry's kind is the dear part of a walk; what is named like this is no folder that holds a package.
+_SUFFIXES = """
+    .py .pyc .pyi .so .a .o .txt .json .yaml .yml .toml .cfg .ini .conf .md .rst .html .css .js .svg .png .h .hpp .c
+    .cpp .cc .cu .cuh .gz .xz .zip .whl .csv .mo .po .typed .pth .lock .sh .list .md5sums .postinst .prerm
+"""
+_FILE_NAMES = tuple(_SUFFIXES.split())
 _CHECKOUT_MARKS = frozenset({".git", "pyproject.toml", "setup.py", "setup.cfg"})
 _VERSION_LINES = (
     ("_version.py", re.compile(r"^(?:__version__ = )?version = ['\"]([^'\"]+)['\"]", re.MULTILINE)),
@@ -178,8 +184,7 @@ def _walk(view: View, root: str, depth: int, *, everything: bool) -> Iterator[st
                 continue
             if folder == "/" and name in _NEVER:
                 continue
-            # Asking for each file's kind is the dear part; what is named like a file hardly ever is a folder.
-            if not everything and name.endswith((".py", ".pyc", ".so", ".txt", ".json", ".md", ".h", ".toml")):
+            if name.endswith(_FILE_NAMES):
                 continue
             path = posixpath.join(folder, name)
             entry = view.lstat(path)
