@@ -18,10 +18,12 @@ _MAX_SOURCED = 8
 # Commands that neither start what serves nor change what it finds.
 _HARMLESS_NAMES = """
     echo printf : true false [ [[ test (( mkdir chmod chown ulimit umask sleep ls cat trap wait pwd date id whoami
-    hostname nproc ln touch read return kill nvidia-smi xpu-smi rocm-smi which command type shopt alias local hash
-    uname df free sync logger stty tput clear break continue let getopts
+    hostname nproc ln touch return kill nvidia-smi xpu-smi rocm-smi which command type shopt hash
+    uname df free sync logger stty tput clear break continue
 """
 _HARMLESS = frozenset(_HARMLESS_NAMES.split())
+# These give variables values that only running tells.
+_READS = frozenset({"read", "let", "getopts", "mapfile", "readarray", "local"})
 _TESTS = frozenset({"[", "[[", "test", "(("})
 _FILTERS = frozenset({"tee", "ts", "grep", "sed", "awk", "cat", "logger", "sort", "head", "tail"})
 _DECLARE = frozenset({"export", "declare", "typeset", "readonly"})
@@ -49,6 +51,7 @@ class _Shell:
     functions: dict[str, bool] = field(default_factory=dict)
     earlier: list[str] = field(default_factory=list)
     last: tuple[int, Ending | str] | None = None
+    beside: str = ""
     sourced: int = 0
     count: int = 0
 
@@ -88,6 +91,8 @@ def _walk(shell: _Shell, text: str) -> Ending | None:
             continue
         if step.joined not in ("&&", "||", "|"):
             guarded = False
+        if step.joined == "&" and shell.last is not None and isinstance(shell.last[1], Ending):
+            shell.beside = shell.beside or _words(shell.last[1])
         conditional = step.depth > 0 or step.joined == "||" or guarded
         if step.joined == "&&" and guarded:
             conditional = True
@@ -142,20 +147,38 @@ def _command(shell: _Shell, step: Step, conditional: bool) -> Ending | bool:
             raise NotPlain("`exec` stands under a condition", step.line)
         if (plain(words[0]) or "").startswith("-"):
             raise NotPlain("`exec` with options", step.line)
+        _note_earlier(shell, step)
         return _ending(shell, step, words, prefix)
-    if name in ("set", "shift", "unset", "cd", "pushd", "source", ".", "eval"):
+    if name in ("set", "shift", "unset", "cd", "pushd", "source", ".", "eval", "alias"):
         return _builtin(shell, step, name, words[1:], conditional)
+    if name in _READS:
+        for word in words[1:]:
+            _set(shell, (plain(word) or "").partition("=")[0], None, conditional, export=False)
+        return False
     if _is_harmless(shell, step):
+        for word in words[1:]:
+            values.expand(word)  # ${NAME:=value} is an assignment
         return False
     if name in shell.functions:
         raise NotPlain(f"the function `{name}` does more than reading can follow", step.line)
-    if shell.last is not None and isinstance(shell.last[1], Ending):
-        shell.earlier.append(" ".join(word or "..." for word in shell.last[1].argv))
+    _note_earlier(shell, step)
     if conditional:
         shell.last = (step.line, f"`{name or '...'}` stands under a condition")
     else:
         shell.last = (step.line, _ending(shell, step, words, prefix))
     return False
+
+
+def _note_earlier(shell: _Shell, step: Step) -> None:
+    """What was taken for the program so far is only something that runs before this one."""
+    if shell.beside:
+        raise NotPlain(f"`{shell.beside}` runs in the background beside it: which of them serves?", step.line)
+    if shell.last is not None and isinstance(shell.last[1], Ending):
+        shell.earlier.append(_words(shell.last[1]))
+
+
+def _words(ending: Ending) -> str:
+    return " ".join(word or "..." for word in ending.argv)
 
 
 def _set(shell: _Shell, name: str, value: str | None, conditional: bool, export: bool) -> None:
@@ -169,8 +192,8 @@ def _set(shell: _Shell, name: str, value: str | None, conditional: bool, export:
 def _builtin(shell: _Shell, step: Step, name: str, words: list[Word], conditional: bool) -> bool:
     values = shell.values
     fields = [field for word in words for field in values.expand(word)]
-    if name == "eval":
-        raise NotPlain("`eval` decides what starts", step.line)
+    if name in ("eval", "alias"):
+        raise NotPlain(f"`{name}` decides what starts", step.line)
     if name == "set":
         rest = _options(shell, fields)
         if rest is not None:

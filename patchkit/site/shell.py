@@ -318,7 +318,7 @@ def steps(text: str) -> Iterator[Step]:
 
     def step() -> Iterator[Step]:
         if words:
-            yield Step(line, tuple(words), joined, len(stack), functions[-1][0] if functions else "")
+            yield Step(line, tuple(words), joined, len(stack), _function(functions))
             words.clear()
 
     def pop(kind: str) -> None:
@@ -388,7 +388,10 @@ def steps(text: str) -> Iterator[Step]:
                 continue
             if name in ("for", "select", "case"):
                 push("esac" if name == "case" else "done")
-                _head(reader, name)
+                variable = _head(reader, name)
+                if variable is not None:
+                    # The loop's variable is read from a list, one after the other.
+                    yield Step(line, ((Part("text", "read"),), variable), ";", len(stack), _function(functions))
                 joined = ";;" if name == "case" else ";"
                 continue
             if name == "function":
@@ -402,17 +405,24 @@ def steps(text: str) -> Iterator[Step]:
         words.append(piece)
 
 
-def _head(reader: _Reader, name: str) -> None:
-    """Pass what stands between ``for`` and its ``;``, or between ``case`` and its ``in``."""
+def _function(functions: list[tuple[str, int]]) -> str:
+    return functions[-1][0] if functions else ""
+
+
+def _head(reader: _Reader, name: str) -> Word | None:
+    """Pass what stands between ``for`` and its ``;``, or between ``case`` and its ``in``; gives the loop's variable."""
+    variable: Word | None = None
     while True:
         piece = reader.token()
         if piece is None:
             raise reader.fail(f"`{name}` that never ends")
         if isinstance(piece, str):
             if name != "case" and piece in (";", "\n"):
-                return
+                return variable
         elif name == "case" and keyword(piece) == "in":
-            return
+            return None
+        elif name != "case" and variable is None:
+            variable = piece
 
 
 class _Fields:
@@ -479,6 +489,8 @@ class Values:
     def _pieces(self, part: Part) -> list[tuple[str | None, bool]]:
         """What one part stands for: values, and whether each is kept from splitting."""
         if part.kind == "var" and part.how and self._takes_other(part):
+            if part.how.endswith("="):
+                return [(self._value(part), part.quoted)]
             return [(self._value(piece), part.quoted or piece.quoted) for piece in part.other]
         return [(self._value(part), part.quoted or part.kind == "text")]
 
@@ -504,7 +516,10 @@ class Values:
         if part.kind != "var":
             return None
         if part.how and self._takes_other(part):
-            return self.one(part.other)
+            other = self.one(part.other)
+            if part.how.endswith("="):
+                self.variables[part.value] = other
+            return other
         found = self._variable(part.value)
         if part.how.endswith("+"):
             return None if self._is_unknown(part.value) else ""

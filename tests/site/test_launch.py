@@ -211,6 +211,41 @@ def test_arguments_replaced_under_a_condition_are_not_guessed(fs: HostFiles, tmp
     assert launch_of(config(["/entrypoint.sh"], ["serve"]), fs).form == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("script", "module"),
+    [
+        (': "${MOD:=app}"\nexec python3 -m "$MOD"', "app"),
+        ('X=app\nexec python3 -m "${X}"', "app"),
+        ('set -- -m app "$@"\nexec python3 "$@"', "app"),
+        ('set -- a -m app\nshift\nexec python3 "$@"', "app"),
+        ("PYTHON=python3 exec env python3 -m app", "app"),
+        ("until false; do sleep 1; done\nexec python3 -m app", "app"),
+        ("cd /nowhere || exit 1\ncd /srv\nexec python3 -m app", "app"),
+        ("read MOD <x\nexec python3 -m $MOD", ""),
+        ("for MOD in a b; do echo $MOD; done\nexec python3 -m $MOD", ""),
+        ("f() { MOD=other; }\nMOD=app\nf\nexec python3 -m $MOD", ""),
+        ("python3 -m one &\nexec python3 -m two", ""),
+        ("serve & python3 -m two", ""),
+        ("(exec python3 -m app)", ""),
+        ("{ exec python3 -m app; }", ""),
+        ("exec -a name python3 -m app", ""),
+        ("false || exec python3 -m app", ""),
+        ("alias python3=other\n$(echo exec) python3 -m app", ""),
+    ],
+)
+def test_a_script_is_followed_as_a_shell_would_or_not_at_all(
+    fs: HostFiles, tmp_path: Path, script: str, module: str
+) -> None:
+    put(tmp_path, "/entrypoint.sh", f"#!/bin/sh\n{script}\n", 0o755)
+    launch = launch_of(config(["/entrypoint.sh"]), fs)
+    assert (launch.form, launch.argument) == (("module", module) if module else ("unknown", "")), launch.source
+
+
+def test_what_runs_before_an_exec_is_told(fs: HostFiles, tmp_path: Path) -> None:
+    put(tmp_path, "/entrypoint.sh", "#!/bin/sh\npip install x && exec serve\n", 0o755)
+    assert "`pip install x` runs" in launch_of(config(["/entrypoint.sh"]), fs).source
+
+
 def test_scripts_that_start_each_other_end(fs: HostFiles, tmp_path: Path) -> None:
     put(tmp_path, "/a.sh", '#!/bin/sh\nexec /a.sh "$@"\n', 0o755)
     assert "more wrappers" in launch_of(config(["/a.sh"]), fs).source
