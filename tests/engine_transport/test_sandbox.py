@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from patchkit.errors import BadInput, Unreachable
+from patchkit.images import Access, daemon_files, open_image, parse_reference, sandbox
 from patchkit.images.model import Mount, Run, RunResult
-from tests.engine_transport.conftest import PYTHON, Place
+from tests.engine_transport.conftest import PYTHON, SITE, Place
 
 _SELF = """
 import json, os, sys
@@ -174,6 +175,20 @@ def test_where_running_was_ruled_out_nothing_runs(docker_place: Place) -> None:
             image.run(Run((PYTHON, "-c", "pass")))
 
 
+def test_reading_with_running_ruled_out_lists_huge_folders_by_their_archive(
+    docker_place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATCHKIT_CACHE", str(tmp_path))
+    monkeypatch.setattr("patchkit.images.daemon.overlay_folders", lambda *_: None)
+    monkeypatch.setattr(daemon_files, "LIST_BUDGET", 600)
+    reference = parse_reference(docker_place.load("pure"))
+    with open_image(reference, access=Access(run=False)) as image:
+        assert not image.can_run
+        with monkeypatch.context() as patch:
+            patch.setattr(sandbox, "run", lambda *_: pytest.fail("something of the image was run"))
+            assert "tinyserve" in image.fs.listdir(SITE)
+
+
 def test_devices_are_passed_and_one_that_is_missing_is_told(docker_place: Place) -> None:
     with docker_place.open(docker_place.load("pure")) as image:
         program = "import os; print(os.path.exists('/dev/given'))"
@@ -214,8 +229,6 @@ open_image(parse_reference({name!r})).run(Run(({PYTHON!r}, "-c", "import time; t
 
 
 def test_an_interrupted_run_removes_its_container(docker_place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    from patchkit.images import sandbox
-
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
