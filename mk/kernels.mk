@@ -16,7 +16,7 @@ $(KERNELS_VENV)/.made: requirements/kernels.txt pyproject.toml
 	touch $@
 
 test-kernels: $(KERNELS_VENV)/.made ## The shipped patches' evidence on real torch and Triton, without a GPU.
-	$(KERNELS_PYTHON) -m pytest --confcutdir=tests/kernels tests/kernels
+	$(KERNELS_PYTHON) -m pytest --confcutdir=tests/kernels -n auto --dist loadfile tests/kernels
 
 test-gpu: $(KERNELS_VENV)/.made ## The evidence that needs a CUDA GPU; says what it leaves out where there is none.
 	trees=$$($(KERNELS_PYTHON) -m tests.kernels vllm-cuda) && set -- $$trees && \

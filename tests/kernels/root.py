@@ -1,5 +1,7 @@
-"""An unpacked root like the XPU image, in which vLLM's modules really import: this machine's own Python and libraries,
-a CPU build of torch and what else vLLM needs from the kernels' environment, and vLLM's sources as the wheel records them.
+"""An unpacked root like the XPU image, in which vLLM's modules really import.
+
+It is made of this machine's own Python and libraries, of a CPU build of torch and what else vLLM needs from the
+kernels' environment, and of vLLM's sources as the wheel records them.
 
 Nothing of it is copied where a hard link will do, so it is read only for everybody.
 """
@@ -89,7 +91,7 @@ def _python(target: Path, version: str) -> None:
 
 
 def _libraries(root: Path, python: Path, site: Path) -> None:
-    """The shared libraries that the interpreter, its modules and the packages' need, where the loader looks for them."""
+    """The shared libraries that the interpreter and all modules need, where the loader looks for them."""
     wanted = [*python.glob("bin/python*"), *python.rglob("*.so"), *site.glob("torch/lib/*.so*"), *site.rglob("_C/*.so")]
     wanted += [*site.glob("numpy/*core/*.so"), *site.glob("torch/*.so"), *site.glob("*.so"), *site.glob("*/*.so")]
     listed = subprocess.run(["ldd", *map(str, wanted)], capture_output=True, text=True, check=False).stdout
