@@ -195,10 +195,11 @@ def _compare(image: Subject, site: Site, package: str, files: Sequence[str]) -> 
         there = told.get("sha256", told.get("kind")) if isinstance(told, Mapping) else "missing"
         if here != there:
             differs.append(Disagreement(f"the bytes of {path}", here, str(there)))
-    micro = answer.parts.get("version")
+    told_version = answer.parts.get("version")
     python = site.python
-    if isinstance(micro, list) and len(micro) == 3 and micro[:2] == list(python[:2]):
-        python = (python[0], python[1], int(micro[2]))
+    if isinstance(told_version, list) and told_version[:2] == list(python[:2]) and len(told_version) == 3:
+        micro = told_version[2]
+        python = (*python[:2], micro) if isinstance(micro, int) else python
     return replace(site, python=python, how="both", disagreements=tuple(differs)), answer.spoke
 
 
