@@ -36,6 +36,11 @@ def test_the_patched_attention_takes_the_triton_backend_and_not_the_fused_kernel
     assert (found["error"], found["impl"], found["fused"]) == ("", "TritonAttentionImpl", False)
 
 
+def test_the_patched_attention_takes_flash_attention_too_where_that_is_the_platforms_choice():
+    found = construct(trees.patched("vllm-xpu"), "default")
+    assert (found["error"], found["impl"], found["fused"]) == ("", "FlashAttentionImpl", False)
+
+
 def test_an_8_bit_cache_is_still_refused():
     assert construct(trees.patched("vllm-xpu"), dtype="fp8")["error"].startswith("AssertionError")
 
