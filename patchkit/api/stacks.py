@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import yaml
+
 from patchkit.api.deliver import Applied, Delivery, Step, apply, silent
 from patchkit.api.look import Options, look, opened, refuse_unless_deliverable
 from patchkit.api.overlays import pinned
@@ -22,7 +24,7 @@ from patchkit.site.facts import site_facts
 from patchkit.site.launch import launch_of, service_config
 from patchkit.stack import compose_model, kustomize
 from patchkit.stack.compose_model import Model, Service
-from patchkit.stack.overlay import OverlayMount, overlay
+from patchkit.stack.overlay import OverlayMount, Start, overlay
 from patchkit.stack.runline import run_line
 
 #: Where compiled kernels are kept, and the folder below the home where that is without the variable. A cache that was
@@ -84,9 +86,7 @@ def compose(
         )
     done = apply(reference, options, replace(delivery, services=names), step=step)
     overlay_path = delivery.output.absolute() / OVERLAY_NAME
-    if delivery.guard and delivery.mode == "bind":
-        # The guard's start was made from the image's own; the overlay that repeats it is the one that apply wrote.
-        return Composed(done, names, overlay_path.read_text("utf-8"), "", tuple(findings))
+    start = _guarded(overlay_path, names[0]) if delivery.guard and delivery.mode == "bind" else None
     receipt = done.platforms[0].receipt
     image_pin = replace(pinned(receipt), instead_of_build=any(service.builds for service in services))
     mounts = [OverlayMount(each.source, each.target, _selinux(origin)) for each in receipt.mounts]
@@ -98,13 +98,21 @@ def compose(
         mounts=mounts,
         labels=labels,
         environment=caches,
+        start=start,
         header=f"{receipt.delivered}, patched by manifest {receipt.manifest}; written by patchkit, do not edit.",
     )
     write_file(overlay_path, text.encode())
     lines = []
     for service in services or (None,):
         line, left = run_line(
-            engine_name, image_pin, mounts=mounts, labels=labels, environment=caches, service=service, model=model
+            engine_name,
+            image_pin,
+            mounts=mounts,
+            labels=labels,
+            environment=caches,
+            start=start,
+            service=service,
+            model=model,
         )
         lines.append(line)
         if left and service is not None:
@@ -195,6 +203,13 @@ def _check(
                 details=[f"it starts {launch.source or launch.interpreter}"],
             )
     return findings
+
+
+def _guarded(written: Path, service: str) -> Start:
+    """The start with the guard in front, out of the overlay that the delivery wrote: only it knows the guard."""
+    found = yaml.safe_load(written.read_text("utf-8"))["services"][service]
+    entrypoint, command = (tuple(word.replace("$$", "$") for word in found[key]) for key in ("entrypoint", "command"))
+    return Start(entrypoint, command)
 
 
 def _caches(plan: Plan, services: Sequence[Service], fingerprint: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from patchkit import api
+from patchkit.api import stacks
 from patchkit.stack import compose_model
 
 pytestmark = pytest.mark.engine
@@ -159,6 +162,34 @@ def test_the_command_line_starts_the_patched_container_too(image: str, tmp_path:
     assert done.returncode == 0, done.stderr
     (stored,) = (tmp_path / ".patchkit" / "files").glob("*/norm.py")
     assert done.stdout == stored.read_text()
+
+
+def test_a_guard_over_mounts_is_in_the_overlay_and_in_the_command_line(image: str, tmp_path: Path) -> None:
+    file = stack(tmp_path, f"services: {{one: {{image: '{image}'}}}}\n")
+    options = ["--image", image, "-f", file, "--mode", "bind", "--guard"]
+    service = yaml.safe_load(call(tmp_path, *options).stdout)["services"]["one"]
+    assert service["entrypoint"] == ["/opt/venv/bin/python3", "/.patchkit/guard.py", "vllm", "serve"]
+    assert "VLLM_CACHE_ROOT" in service["environment"]
+    assert "/.patchkit/guard.py vllm serve" in call(tmp_path, *options, "--format", "run").stdout
+
+
+def test_a_guard_before_a_service_s_own_start_is_refused(image: str, tmp_path: Path) -> None:
+    file = stack(tmp_path, f"services: {{one: {{image: '{image}', command: [a]}}}}\n")
+    assert "guarded-service" in call(tmp_path, "--image", image, "-f", file, "--guard", status=1).stderr
+
+
+def test_mounts_carry_a_label_only_where_the_engine_enforces_labels(
+    image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mounts(security: list[str]) -> list[dict[str, Any]]:
+        monkeypatch.setattr(stacks, "engine", lambda: types.SimpleNamespace(info={"SecurityOptions": security}))
+        options = api.Options(manifest="vllm-xpu", run=False)
+        composed = stacks.compose(image, options, api.Delivery(mode="bind", output=tmp_path / "out"))
+        volumes: list[dict[str, Any]] = yaml.safe_load(composed.overlay)["services"]["vllm"]["volumes"]
+        return volumes
+
+    assert {each["bind"].get("selinux") for each in mounts(["name=seccomp", "name=selinux"])} == {"z"}
+    assert {each["bind"].get("selinux") for each in mounts(["name=seccomp"])} == {None}
 
 
 def test_a_local_image_gives_no_component_and_mounts_do(image: str, tmp_path: Path) -> None:
