@@ -106,7 +106,7 @@ def apply(
             with output.locked(delivery.output):
                 return _apply_by_mounts(origin, plan, options, delivery, step)
     with ExitStack() as stack:
-        images = open_all(parse_reference(reference), platform=options.platform)
+        images = open_all(parse_reference(reference), platform=options.platform, access=options.access)
         for image in images:
             stack.enter_context(image)
         looked, findings = _look_at_all(images, options, catalog)
@@ -185,7 +185,7 @@ def _apply_by_images(
         if one.plan is None or result is None:
             continue
         step(f"proving {result.reference} ({result.identity.platform})")
-        with open_image(result.reference, platform=result.identity.platform) as patched:
+        with open_image(result.reference, platform=result.identity.platform, access=options.access) as patched:
             if patched.identity.config != result.identity.config:
                 raise Refused(
                     "tag-moved",

@@ -36,7 +36,7 @@ def verify_hosts(
                 return HostAnswer(host, verify_container(container, options, host=host))
             if image is None:
                 raise BadInput("no-image", "verify needs an image or a container", remedy="give --image or --container")
-            with DaemonImage(connect(host), parse_reference(image)) as found:
+            with DaemonImage(connect(host), parse_reference(image), no_run=not options.run) as found:
                 return HostAnswer(host, verify_image(found, options))
         except PatchkitError as error:
             return HostAnswer(host, None, error)

@@ -12,7 +12,7 @@ from patchkit.catalog.load import load_catalog
 from patchkit.catalog.match import match
 from patchkit.catalog.model import Catalog
 from patchkit.errors import Refused
-from patchkit.images import open_image, parse_reference
+from patchkit.images import Access, open_image, parse_reference
 from patchkit.images.model import Image, Subject
 from patchkit.plan import Plan, Row, load_series, make_plan
 from patchkit.site.facts import site_facts
@@ -28,7 +28,8 @@ class Options:
     whatever the image is called, ``only`` patch ids to narrow the series to, ``copy`` the root of another copy of the
     package than the one that serves, ``launch`` a command line that stands for the image's own start, ``platform``
     ``os/arch`` for an image of several, ``run`` whether programs of the image may be executed, ``everything`` whether
-    the whole image is walked for copies.
+    the whole image is walked for copies. ``plain_http``, ``ca_file`` and ``auth_file`` are for registries, beyond what
+    docker's and podman's own files say.
     """
 
     catalog: Path | None = None
@@ -39,12 +40,20 @@ class Options:
     platform: str | None = None
     run: bool = True
     everything: bool = False
+    plain_http: bool = False
+    ca_file: str | None = None
+    auth_file: str | None = None
+
+    @property
+    def access(self) -> Access:
+        """How images may be reached."""
+        return Access(plain_http=self.plain_http, ca_file=self.ca_file, auth_file=self.auth_file, run=self.run)
 
 
 @contextmanager
 def opened(reference: str, options: Options = Options()) -> Iterator[Image]:
     """The image that the person named, opened for reading."""
-    with open_image(parse_reference(reference), platform=options.platform) as image:
+    with open_image(parse_reference(reference), platform=options.platform, access=options.access) as image:
         yield image
 
 

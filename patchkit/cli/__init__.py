@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import signal
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from patchkit import __version__
-from patchkit.errors import PatchkitError
+from patchkit.errors import PatchkitError, Unreachable
 
 COMMANDS = {
     "apply": "Patch an image (or a running container), prove it, write overlay and receipt.",
@@ -78,6 +80,8 @@ def root() -> None:
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 refused or not proven, 2 wrong call or input, 3 out of reach."""
     arguments = sys.argv[1:] if argv is None else argv
+    # An exit and not an end: what was created for a moment (containers, temporary files) is taken away on the way out.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         result: Any = root.main(args=arguments, prog_name="patchkit", standalone_mode=False)
     except click.exceptions.Exit as stop:
@@ -88,12 +92,25 @@ def main(argv: list[str] | None = None) -> None:
     except click.Abort:
         click.echo("patchkit: interrupted; nothing half-done was left behind", err=True)
         sys.exit(130)
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) has left; Python would complain once more when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except PatchkitError as error:
-        if "--json" in arguments:
-            click.echo(json.dumps(error_document(error), indent=2, sort_keys=True))
-        show_error(error)
-        sys.exit(error.status)
+        _end(error, arguments)
+    except OSError as error:
+        place = str(error.filename) if error.filename else None
+        _end(
+            Unreachable("io-error", error.strerror or str(error), where=place, remedy="see to it, run again"), arguments
+        )
     sys.exit(result if isinstance(result, int) else 0)
+
+
+def _end(error: PatchkitError, arguments: list[str]) -> NoReturn:
+    if "--json" in arguments:
+        click.echo(json.dumps(error_document(error), indent=2, sort_keys=True))
+    show_error(error)
+    sys.exit(error.status)
 
 
 def error_document(error: PatchkitError) -> dict[str, object]:

@@ -42,6 +42,9 @@ def looking(function: F) -> F:
     @click.option("--platform", metavar="OS/ARCH", help="Which image of a multi-platform one.")
     @click.option("--no-run", is_flag=True, help="Never execute anything of the image.")
     @click.option("--all", "everything", is_flag=True, help="Walk the whole image for copies of the package.")
+    @click.option("--plain-http", is_flag=True, help="Talk to the registry without TLS (loopback needs no leave).")
+    @click.option("--ca-file", metavar="FILE", help="A further PEM bundle to trust for the registry.")
+    @click.option("--auth-file", metavar="FILE", help="Where the registry's credentials are looked up first.")
     def wrapped(
         *args: Any,
         catalog: Path | None,
@@ -52,9 +55,24 @@ def looking(function: F) -> F:
         platform: str | None,
         no_run: bool,
         everything: bool,
+        plain_http: bool,
+        ca_file: str | None,
+        auth_file: str | None,
         **kwargs: Any,
     ) -> Any:
-        given = Options(catalog, manifest, only, copy, launch, platform, not no_run, everything)
+        given = Options(
+            catalog,
+            manifest,
+            only,
+            copy,
+            launch,
+            platform,
+            not no_run,
+            everything,
+            plain_http,
+            ca_file,
+            auth_file,
+        )
         return function(*args, options=given, **kwargs)
 
     # click keeps the parameters that decorators below this one have collected on the function.

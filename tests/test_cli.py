@@ -1,0 +1,76 @@
+"""The edges of the command line itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "patchkit"]
+
+
+def test_a_reader_that_leaves_a_pipe_is_no_error_to_complain_about():
+    done = subprocess.run(
+        ["sh", "-c", f"{' '.join(COMMAND)} manifest schema | head -c 1"], capture_output=True, text=True
+    )
+    assert done.stderr == ""
+
+
+def test_a_disk_error_is_told_with_its_place_and_not_as_a_traceback(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    done = subprocess.run(
+        [*COMMAND, "init", str(blocked / "x"), "--package", "p", "--image", "p:*"], capture_output=True
+    )
+    assert done.returncode in (1, 2, 3)
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.engine
+def test_a_terminated_run_takes_its_containers_away(engine, fixture_image, scratch, tmp_path):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    sleeper = "import time; time.sleep(60)"
+    run = subprocess.Popen(
+        [sys.executable, "-c", _RUN, image, sleeper], env=os.environ, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    label = {"label": "dev.patchkit.temporary"}
+
+    def own():
+        found = engine.api.containers(all=True, filters={**label, "ancestor": image})
+        return [item for item in found if f".{run.pid}." in item["Labels"]["dev.patchkit.temporary"]]
+
+    deadline = time.monotonic() + 60
+    while not own() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert own(), "the run never started"
+    run.send_signal(signal.SIGTERM)
+    assert run.wait(60) == 128 + signal.SIGTERM
+    assert own() == []
+
+
+_RUN = """
+import signal, sys
+import patchkit.cli as cli
+from patchkit.images import open_image, parse_reference
+from patchkit.images.model import Run
+
+def command(**_):
+    with open_image(parse_reference(sys.argv[1])) as image:
+        image.run(Run(argv=("/opt/venv/bin/python3", "-c", sys.argv[2])))
+
+cli.root.main = command
+cli.main([])
+"""
+
+
+def test_every_command_of_the_list_can_be_loaded_and_has_help():
+    from patchkit.cli import COMMANDS
+
+    for name in COMMANDS:
+        done = subprocess.run([*COMMAND, name, "--help"], capture_output=True, text=True)
+        assert done.returncode == 0, name
+        assert done.stdout.startswith("Usage:"), name
