@@ -56,10 +56,12 @@ def _store(reference: Reference) -> OciArchive | DockerArchive:
 class MemberBlob:
     """A blob inside an archive."""
 
+    toc = None
+
     def __init__(self, tarball: Tarball, member: Member, digest: str) -> None:
         self._tarball, self._member, self.digest, self.size = tarball, member, digest, member.size
 
-    def open(self, offset: int = 0) -> IO[bytes]:
+    def open(self, offset: int = 0, size: int | None = None) -> IO[bytes]:
         return _Window(self._tarball.open(self._member.data + offset), max(0, self.size - offset))  # type: ignore[return-value]
 
 

@@ -14,6 +14,7 @@ import posixpath
 import sqlite3
 import tarfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from patchkit import cache
@@ -78,12 +79,23 @@ class LayerIndex:
         patchkit.errors.Refused: ``hostile-layer``: paths that leave the image, or sizes that no layer has.
     """
 
+    suffix = ".sqlite"
+
     def __init__(self, blob: Blob, diff_id: str) -> None:
         self._blob, self._diff_id = blob, diff_id
         self._marks: list[Mark] = []
         self._verified = False
-        self._path = cache.folder("layers") / f"{blob.digest.partition(':')[2]}.sqlite"
+        self._path = self._place(blob)
         self._db = self._cached() or self._made()
+
+    @classmethod
+    def _place(cls, blob: Blob) -> Path:
+        return cache.folder("layers") / (blob.digest.partition(":")[2] + cls.suffix)
+
+    @classmethod
+    def is_known(cls, blob: Blob) -> bool:
+        """Whether the layer was read before."""
+        return cls._place(blob).is_file()
 
     def close(self) -> None:
         """Free the database."""
@@ -168,13 +180,7 @@ class LayerIndex:
     def _made(self) -> sqlite3.Connection:
         db = sqlite3.connect(":memory:")
         db.executescript(_TABLES)
-        with LayerStream(self._blob, self._diff_id, self._marks) as stream:
-            try:
-                _scan(stream, _Rows(db), self._blob)
-            except (tarfile.TarError, ValueError, OverflowError) as error:
-                raise bad_layer(self._blob, f"damaged tar: {error}") from error
-            stream.finish()
-            self._verified = True
+        self._fill(Rows(db))
         db.execute("INSERT INTO meta VALUES (?, ?)", (_FORMAT, self._diff_id))
         db.execute("CREATE INDEX parents ON entry (parent)")
         db.execute("CREATE INDEX hidden_parents ON hidden (parent)")
@@ -183,8 +189,18 @@ class LayerIndex:
             cache.write(self._path, db.serialize())
         return db
 
+    def _fill(self, rows: Rows) -> None:
+        """Read the whole layer."""
+        with LayerStream(self._blob, self._diff_id, self._marks) as stream:
+            try:
+                _scan(stream, rows, self._blob)
+            except (tarfile.TarError, ValueError, OverflowError) as error:
+                raise bad_layer(self._blob, f"damaged tar: {error}") from error
+            stream.finish()
+            self._verified = True
 
-class _Rows:
+
+class Rows:
     """The layer's entries while they arrive, in the order of the tar: later ones replace earlier ones as they do when
     an engine unpacks the layer into an empty folder."""
 
@@ -270,44 +286,51 @@ class _Rows:
             )
 
 
-def _scan(stream: LayerStream, rows: _Rows, blob: Blob) -> None:
+def _scan(stream: LayerStream, rows: Rows, blob: Blob) -> None:
     with tarfile.open(fileobj=stream, mode="r:", encoding="utf-8", errors="surrogateescape") as archive:
         for count, info in enumerate(iter(archive.next, None)):
             if count >= _MAX_ENTRIES:
                 raise hostile_layer(blob, f"more than {_MAX_ENTRIES} entries")
             archive.members = []  # type: ignore[attr-defined]  # tarfile keeps every member otherwise
             stream.allowance = MAX_HEADER
-            if info.size < 0 or not 0 <= info.uid < 1 << 32 or not 0 <= info.gid < 1 << 32:
-                raise hostile_layer(blob, f"the numbers of its entry {info.name!r} make no sense")
-            path = rows.place(_inside(info.name, blob))
-            head, name = posixpath.split(path)
-            if name == _OPAQUE:
-                rows.make_opaque(head)
-                continue
-            if name.startswith(_WHITEOUT):
-                if len(name) > len(_WHITEOUT) and not name.startswith(_WHITEOUT * 2):  # the rest is AUFS's own
-                    rows.hide(posixpath.join(head, name[len(_WHITEOUT) :]))
-                continue
-            if info.islnk():
-                rows.add_link(Found(path, "link", target=rows.place(_inside(info.linkname, blob))))
-            else:
-                rows.add(_row(info, path, stream))
+            if info.size < 0:
+                raise hostile_layer(blob, f"its entry {info.name!r} has a negative size")
+            enter(rows, blob, info.name, _row(info, stream))
 
 
-def _row(info: tarfile.TarInfo, path: str, stream: LayerStream) -> Found:
-    kind = "file" if info.isreg() else "dir" if info.isdir() else "symlink" if info.issym() else "other"
+def enter(rows: Rows, blob: Blob, name: str, row: Found) -> None:
+    """Enter what the layer says under ``name``: a removal (image-spec layer.md, "Whiteouts"), a hard link, or ``row``,
+    whose path is not known yet."""
+    if row.size < 0 or not 0 <= row.uid < 1 << 32 or not 0 <= row.gid < 1 << 32:
+        raise hostile_layer(blob, f"the numbers of its entry {name!r} make no sense")
+    path = rows.place(_inside(name, blob))
+    head, name = posixpath.split(path)
+    if name == _OPAQUE:
+        rows.make_opaque(head)
+    elif name.startswith(_WHITEOUT):
+        if len(name) > len(_WHITEOUT) and not name.startswith(_WHITEOUT * 2):  # the rest is AUFS's own
+            rows.hide(posixpath.join(head, name[len(_WHITEOUT) :]))
+    elif row.kind == "link":
+        rows.add_link(Found(path, "link", target=rows.place(_inside(row.target, blob))))
+    else:
+        rows.add(row._replace(path=path))
+
+
+def _row(info: tarfile.TarInfo, stream: LayerStream) -> Found:
+    checks = ((info.isreg, "file"), (info.isdir, "dir"), (info.issym, "symlink"), (info.islnk, "link"))
+    kind = next((kind for check, kind in checks if check()), "other")
     size = info.size if kind == "file" else 0
     sparse = getattr(info, "sparse", None)
     small = kind == "file" and not sparse and size <= _SMALL
     return Found(
-        path,
+        "",
         kind,
         info.mode & 0o7777,
         info.uid,
         info.gid,
         size,
         math.floor(info.mtime),
-        info.linkname if kind == "symlink" else "",
+        info.linkname if kind in ("symlink", "link") else "",
         _xattrs(info.pax_headers),
         info.offset_data,
         json.dumps(sparse) if sparse else "",

@@ -8,6 +8,7 @@ from patchkit.errors import Refused
 from patchkit.images.layerindex import Found, LayerIndex
 from patchkit.images.model import MAX_READ, Entry
 from patchkit.images.stream import Blob
+from patchkit.images.toc import open_index
 
 
 class LayeredFilesystem:
@@ -92,5 +93,5 @@ class LayeredFilesystem:
 
     def _layer(self, number: int) -> LayerIndex:
         while len(self._open) <= number:
-            self._open.append(LayerIndex(*self._stack[len(self._open)]))
+            self._open.append(open_index(*self._stack[len(self._open)]))
         return self._open[number]

@@ -36,6 +36,7 @@ from patchkit.images.stored import (
     open_one,
 )
 from patchkit.images.stream import Blob
+from patchkit.images.toc import Toc, toc_of
 
 __all__ = ["derive_index", "open_all", "open_image"]
 
@@ -103,7 +104,8 @@ class Repository:
     def layer(self, descriptor: Object) -> Blob:
         digest = descriptor["digest"]
         if digest not in self._blobs:
-            self._blobs[digest] = RemoteBlob(self.client, f"{self._url}/blobs/{digest}", digest, descriptor["size"])
+            url = f"{self._url}/blobs/{digest}"
+            self._blobs[digest] = RemoteBlob(self.client, url, digest, descriptor["size"], toc_of(descriptor))
         return self._blobs[digest]
 
     def default_target(self, reference: Reference, image_id: str, *, derived: bool) -> Reference:
@@ -244,14 +246,15 @@ class RemoteBlob:
     """A blob in a registry. Read once from the beginning it is also kept in an unnamed file, so that it is never
     fetched twice; a read that breaks off goes on from where it was."""
 
-    def __init__(self, client: Client, url: str, digest: str, size: int) -> None:
-        self._client, self._url, self.digest, self.size = client, url, digest, size
+    def __init__(self, client: Client, url: str, digest: str, size: int, toc: Toc | None) -> None:
+        self._client, self._url, self.digest, self.size, self.toc = client, url, digest, size, toc
         self._kept: IO[bytes] | None = None
 
-    def open(self, offset: int = 0) -> IO[bytes]:
+    def open(self, offset: int = 0, size: int | None = None) -> IO[bytes]:
         if self._kept is not None:
             return _Kept(self._kept, offset)  # type: ignore[return-value]
-        return _Fetch(self, offset)  # type: ignore[return-value]
+        end = self.size if size is None else min(self.size, offset + size)
+        return _Fetch(self, offset, end)  # type: ignore[return-value]
 
     def close(self) -> None:
         """Free the disk."""
@@ -259,9 +262,9 @@ class RemoteBlob:
             self._kept.close()
             self._kept = None
 
-    def get(self, offset: int) -> requests.Response:
-        """The blob's bytes from ``offset`` on, as an answer whose body is still to come."""
-        headers = {"Range": f"bytes={offset}-"} if offset else {}
+    def get(self, offset: int, end: int) -> requests.Response:
+        """The blob's bytes from ``offset`` to ``end``, as an answer whose body is still to come."""
+        headers = {"Range": f"bytes={offset}-{end - 1}"} if offset or end < self.size else {}
         answer = self._client.send("GET", self._url, headers=headers, expect=(200, 206))
         if offset and answer.status_code == 200:  # a server that knows no ranges
             left = offset
@@ -277,18 +280,18 @@ class RemoteBlob:
 class _Fetch:
     """A blob on its way from the registry."""
 
-    def __init__(self, blob: RemoteBlob, offset: int) -> None:
-        self._blob, self._position, self._resumes = blob, offset, _RESUMES
-        self._answer = blob.get(offset)
-        self._spool: IO[bytes] | None = _spool() if offset == 0 else None
+    def __init__(self, blob: RemoteBlob, offset: int, end: int) -> None:
+        self._blob, self._position, self._end, self._resumes = blob, offset, end, _RESUMES
+        self._answer = blob.get(offset, end)
+        self._spool: IO[bytes] | None = _spool() if (offset, end) == (0, blob.size) else None
 
     def read(self, size: int) -> bytes:
-        if self._position >= self._blob.size:
+        if self._position >= self._end:
             size = 1  # to see that it ends where it should
         while True:
             try:
                 data = self._answer.raw.read(size)
-                if data or self._position >= self._blob.size:
+                if data or self._position >= self._end:
                     break
                 raise requests.ConnectionError("the connection was cut")
             except (requests.RequestException, OSError, _urllib3_error()) as error:
@@ -297,7 +300,7 @@ class _Fetch:
                     what = f"the transfer broke off again and again: {error}"
                     raise Unreachable("no-registry", what, where=self._blob._client.host) from error
                 self._resumes -= 1
-                self._answer = self._blob.get(self._position)
+                self._answer = self._blob.get(self._position, self._end)
         self._position += len(data)
         self._blob._client.received += len(data)
         self._keep(data)

@@ -7,9 +7,12 @@ import io
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, Protocol, cast
+from typing import IO, TYPE_CHECKING, Protocol, cast
 
 from patchkit.errors import Refused, Unreachable
+
+if TYPE_CHECKING:
+    from patchkit.images.toc import Toc
 
 _CHUNK = 256 * 1024
 _PIECE = 1024 * 1024
@@ -23,7 +26,11 @@ MAX_HEADER = 16 * 1024 * 1024
 
 
 class Blob(Protocol):
-    """A layer as stored. ``open`` gives its bytes from ``offset`` on; nothing is verified yet."""
+    """A layer as stored. ``open`` gives its bytes from ``offset`` on, ``size`` of them if no more are wanted; nothing
+    is verified yet. ``toc`` is where its table of contents is, for a layer that is costly to read whole."""
+
+    @property
+    def toc(self) -> Toc | None: ...
 
     @property
     def digest(self) -> str: ...
@@ -31,7 +38,7 @@ class Blob(Protocol):
     @property
     def size(self) -> int: ...
 
-    def open(self, offset: int = 0) -> IO[bytes]: ...
+    def open(self, offset: int = 0, size: int | None = None) -> IO[bytes]: ...
 
 
 def bad_layer(blob: Blob, why: str) -> Unreachable:
@@ -181,6 +188,21 @@ def read_at(blob: Blob, offset: int, size: int, marks: list[Mark]) -> bytes:
             return _exactly(pieces, offset, size, blob)
     with blob.open(offset) as raw:
         return _exactly(iter(lambda: raw.read(min(size, _CHUNK)), b""), 0, size, blob)
+
+
+def unpacked_from(blob: Blob, place: int, length: int, skip: int, size: int, marks: list[Mark]) -> bytes:
+    """``size`` bytes, unverified, ``skip`` bytes into what the ``length`` bytes of the blob at ``place`` unpack to: a
+    gzip member or zstd frame begins there."""
+    with blob.open(place, length) as raw:
+        left = length
+
+        def read() -> bytes:
+            nonlocal left
+            piece = raw.read(min(left, _CHUNK))
+            left -= len(piece)
+            return piece
+
+        return _exactly(_pieces(read, blob, marks), skip, size, blob)
 
 
 def _exactly(pieces: Iterator[bytes], skip: int, size: int, blob: Blob) -> bytes:

@@ -18,6 +18,7 @@ from patchkit.images.layerindex import LayerIndex
 from patchkit.images.layers import LayeredFilesystem
 from patchkit.images.paths import realpath
 from patchkit.images.stream import LayerStream
+from patchkit.images.toc import Toc
 
 from .trees import NORM, SITE, base_layers, layer_tar
 
@@ -25,12 +26,15 @@ from .trees import NORM, SITE, base_layers, layer_tar
 class MemoryBlob:
     """A layer in memory that counts what is read of it."""
 
-    def __init__(self, data: bytes, digest: str | None = None) -> None:
+    def __init__(self, data: bytes, digest: str | None = None, toc: Toc | None = None) -> None:
+        self.toc, self.asked = toc, 0
         self.data, self.digest, self.size, self.opened = data, digest or sha256(data), len(data), 0
 
-    def open(self, offset: int = 0):
+    def open(self, offset: int = 0, size: int | None = None):
         self.opened += 1
-        return io.BytesIO(self.data[offset:])
+        part = self.data[offset:] if size is None else self.data[offset : offset + size]
+        self.asked += len(part)
+        return io.BytesIO(part)
 
 
 def filesystem(*layers: bytes, pack=lambda data: data) -> LayeredFilesystem:
