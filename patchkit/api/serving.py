@@ -24,6 +24,7 @@ from patchkit.stack import compose_model, log
 from patchkit.stack.compose_model import Service, compose_command
 from patchkit.stack.lint import run as linting
 from patchkit.stack.lint.composefile import starts_in_files
+from patchkit.stack.lint.image import options_of
 from patchkit.stack.openai import Server
 from patchkit.stack.recipes.load import general_rules
 from patchkit.stack.recipes.render import Choice, arguments_of, compose_text
@@ -134,14 +135,16 @@ def _patch(choice: Choice, options: Options, delivery: Delivery, going: Going) -
 
 
 def _lint(choice: Choice, options: Options, going: Going, serving: Serving) -> None:
-    command = shlex.join(["patchkit", "lint", str(going.file), "--accelerator", choice.hardware.platform])
+    words = ["patchkit", "lint", str(going.file), "--accelerator", choice.hardware.platform]
+    command = shlex.join([*words, "--image", choice.image_name])
     going.said(command)
+    known, notes = options_of(choice.image_name, launch=options.launch, run=options.run)
     decoys = tuple(decoy for each in load_catalog(options.catalog).manifests for decoy in each.decoys)
     knowledge = linting.Knowledge(
-        (choice.recipe,), general_rules(options.catalog), choice.hardware.platform, decoys=decoys
+        (choice.recipe,), general_rules(options.catalog), choice.hardware.platform, known, decoys
     )
     issues = [issue for start in starts_in_files([going.file]) for issue in linting.issues_of(start, knowledge)]
-    found = linting.findings(issues)
+    found = [*notes, *linting.findings(issues)]
     for finding in found:
         _tell(serving, going, finding)
     errors = [finding for finding in found if finding.severity == "error"]
