@@ -8,6 +8,7 @@ from typing import Any
 
 from patchkit.catalog.model import Assert
 from patchkit.proof.model import ABSENT, Expectation, FileProof
+from patchkit.site.model import Launch
 from patchkit.site.probe import Answer
 from patchkit.site.static import Search
 from patchkit.site.view import View
@@ -19,6 +20,7 @@ class Evidence:
     ``refused`` that it was tried and the interpreter did not start."""
 
     view: View
+    launch: Launch
     package: str
     expectations: tuple[Expectation, ...]
     asserts: tuple[Assert, ...]

@@ -13,6 +13,7 @@ from patchkit.diff import check_python
 from patchkit.proof.evidence import Evidence
 from patchkit.proof.judge import Grounds, judge, touches
 from patchkit.proof.model import ABSENT, Expectation, FileProof
+from patchkit.site.model import Launch
 from patchkit.site.static import find_module
 
 
@@ -68,10 +69,26 @@ def _bytecode(evidence: Evidence, item: Expectation) -> FileProof:
             return FileProof(item.relative, "passed", detail="a compiled file runs, and it is that of this source")
         why = "it is never checked against its source" if told.get("unchecked") else "its stated source looks the same"
         return FileProof(item.relative, "failed", "stale bytecode", f"{pyc} would run instead: {why}")
-    if pyc in suspects:
-        detail = f"{pyc} would run by its header ({suspects[pyc]}), and the interpreter says that it would not"
+    for path, why in suspects.items():
+        detail = f"{path} would run by its header ({why}), and the interpreter says that it would not"
         return FileProof(item.relative, "failed", "two answers", detail)
     return FileProof(item.relative, "passed")
+
+
+def _optimization(launch: Launch) -> str:
+    """The part of a compiled file's name that tells the launch's optimization. Source: PEP 488."""
+    ignored = {"-I", "-E"} & set(launch.flags)
+    setting = "" if ignored else launch.env.get("PYTHONOPTIMIZE", "")
+    stated = int(setting) if setting.isdigit() else int(bool(setting))
+    level = min(max(launch.flags.count("-O"), stated), 2)
+    return f".opt-{level}" if level else ""
+
+
+def _elsewhere(launch: Launch) -> bool:
+    """Whether the launch keeps compiled files in a tree of their own: no ``__pycache__`` is looked at then."""
+    ignored = {"-I", "-E"} & set(launch.flags)
+    prefix = "" if ignored else launch.env.get("PYTHONPYCACHEPREFIX", "")
+    return bool(prefix) or any(flag.startswith("-Xpycache_prefix=") for flag in launch.flags)
 
 
 def _would_run(evidence: Evidence, item: Expectation) -> dict[str, str]:
@@ -81,10 +98,11 @@ def _would_run(evidence: Evidence, item: Expectation) -> dict[str, str]:
     cache = posixpath.join(folder, "__pycache__")
     major, minor, _ = evidence.search.python.version
     start = f"{name.removesuffix('.py')}.cpython-{major}{minor}"
+    end = f"{_optimization(evidence.launch)}.pyc"
     entry = evidence.view.lstat(item.path)
     found: dict[str, str] = {}
     for other in sorted(evidence.view.names(cache)):
-        if not (other.startswith(start) and other.endswith(".pyc") and other[len(start) :][0] in ".t"):
+        if _elsewhere(evidence.launch) or other not in (f"{start}{end}", f"{start}t{end}"):
             continue
         path = evidence.view.real(posixpath.join(cache, other))
         head = (evidence.view.read(path) or b"")[:16]

@@ -55,7 +55,7 @@ def prove(
     """
     view = View(MountedFiles(target.fs, mounts))
     search, why = _search(view, launch)
-    evidence = Evidence(view, package, tuple(expectations), tuple(asserts), search, None, why)
+    evidence = Evidence(view, launch, package, tuple(expectations), tuple(asserts), search, None, why)
     if search is not None:
         runnable = [check for check in asserts if not inside.held_back(check, evidence, bool(devices or gpus))]
         evidence = _asked(target, launch, evidence, runnable, mounts, run, devices, gpus, timeout)

@@ -104,13 +104,14 @@ def test_a_forged_lack_of_what_is_there_is_not_taken(tree: Tree) -> None:
     assert "reading finds torch" in proof.levels[4].detail
 
 
-def test_bytecode_that_runs_by_its_header_is_not_talked_away(tree: Tree) -> None:
+@pytest.mark.parametrize("named", [True, False])
+def test_bytecode_that_runs_by_its_header_is_not_talked_away(tree: Tree, named: bool) -> None:
     import py_compile
 
     layout, launch = tree
     wanted = expect(site_of(layout), MOD)
     pyc = py_compile.compile(wanted.path, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
-    parts = {"search_path": [], "bytecode": {wanted.path: {"pyc": pyc, "runs": False}}}
+    parts = {"search_path": [], "bytecode": {wanted.path: {"pyc": pyc if named else "/other", "runs": False}}}
     proof = prove(Forger(parts), launch, "pkg", [wanted])
     assert (proof.levels[3].state, proof.levels[3].cause) == ("failed", "two answers")
 

@@ -190,6 +190,32 @@ def test_bytecode_that_is_never_checked_fails(tree: Tree) -> None:
     assert "never checked" in found.detail
 
 
+@pytest.mark.parametrize(
+    ("flags", "env", "level", "state"),
+    [
+        (("-O",), {}, 1, "failed"),
+        (("-O", "-O"), {}, 2, "failed"),
+        ((), {"PYTHONOPTIMIZE": "2"}, 2, "failed"),
+        (("-E",), {"PYTHONOPTIMIZE": "2"}, 2, "passed"),
+        ((), {}, 1, "passed"),
+        (("-O",), {}, 0, "passed"),
+        ((), {"PYTHONPYCACHEPREFIX": "/nowhere"}, 0, "passed"),
+        (("-Xpycache_prefix=/nowhere",), {}, 0, "passed"),
+    ],
+)
+def test_only_bytecode_that_this_launch_looks_at_counts(
+    tree: Tree, flags: tuple[str, ...], env: dict[str, str], level: int, state: str
+) -> None:
+    layout, launch = tree
+    source = site_of(layout) / MOD
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(source), optimize=level, invalidation_mode=unchecked)
+    source.write_text("value = 2\n")
+    other = dataclasses.replace(launch, flags=flags, env={**launch.env, **env})
+    proof = prove(HostImage(), other, "pkg", [expect(site_of(layout), MOD)])
+    assert {level.name: level.state for level in proof.levels}["bytecode"] == state
+
+
 def test_bytecode_of_this_very_source_passes(tree: Tree) -> None:
     layout, launch = tree
     py_compile.compile(str(site_of(layout) / MOD))
