@@ -52,7 +52,7 @@ def test_a_backend_that_keeps_keys_and_values_in_planes_of_their_own_is_refused_
         "ROCM_SEGMENTED_ATTN",
         tp,
         platform="rocm",
-        STUB_GFX="gfx942",
+        STUB_GFX="gfx1100",
         HIP_VISIBLE_DEVICES="",
     )
     assert found["platform"] == "RocmPlatform"
