@@ -24,6 +24,7 @@ from functools import cache
 from pathlib import Path
 
 from patchkit.diff import FilePatch, evaluate, parse, write
+from patchkit.diff.filepatch import blob_id
 
 Lines = list[bytes]
 PATH = "pkg/mod.py"
@@ -184,24 +185,29 @@ def _run(one: Trial, folder: Path, command: list[str]) -> Outcome:
 # The judgement
 
 
-def count(side: Sequence[bytes], lines: Sequence[bytes]) -> int:
-    """How often a run of lines stands in a file, the plain way."""
-    return sum(tuple(lines[at : at + len(side)]) == tuple(side) for at in range(len(lines) - len(side) + 1))
+def places(side: Sequence[bytes], lines: Sequence[bytes]) -> list[int]:
+    """Where a run of lines stands in a file, the plain way."""
+    return [at for at in range(len(lines) - len(side) + 1) if tuple(lines[at : at + len(side)]) == tuple(side)]
 
 
 def is_plain(section: FilePatch, target: bytes) -> bool:
-    """Whether nothing about the patch's places is in doubt: every old side has more than blank lines and stands once,
-    no new side stands at all, and where a side ends without a line feed the file does end."""
+    """Whether nothing about the patch's places is in doubt: the file is not its result, every old side has more than
+    blank lines and stands once, in the order of the hunks, no new side stands at all, and where a side ends without a
+    line feed the file does end."""
+    if section.new_blob and blob_id(target) == section.new_blob:
+        return False
     lines = [line + b"\n" for line in target.split(b"\n")]
     lines[-1] = lines[-1][:-1]
     lines = lines if lines[-1] else lines[:-1]
-    return all(
-        b"".join(hunk.old).strip()
-        and count(hunk.old, lines) == 1
-        and not (hunk.new and count(hunk.new, lines))
-        and (b"".join(hunk.new).endswith(b"\n") or tuple(lines[-len(hunk.old) :]) == hunk.old)
-        for hunk in section.hunks
-    )
+    found = []
+    for hunk in section.hunks:
+        here = places(hunk.old, lines) if hunk.old else []
+        if len(here) != 1 or not b"".join(hunk.old).strip() or (hunk.new and places(hunk.new, lines)):
+            return False
+        if not b"".join(hunk.new).endswith(b"\n") and here[0] + len(hunk.old) != len(lines):
+            return False
+        found += here
+    return found == sorted(found)
 
 
 def complaints(one: Trial, folder: Path) -> list[str]:
