@@ -58,7 +58,7 @@ def _run(name: str, path: str, arguments: tuple[str, ...], env: tuple[tuple[str,
         env=settings,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1500,  # of one probe, on a machine that does much else
         check=False,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"answer"')]
