@@ -56,7 +56,7 @@ def build_layer(fs: Filesystem, changes: Sequence[Change]) -> Layer:
         folder = _add_parents(fs, change, parents)
         done.append(change if change.data is None else replace(change, mtime=_mtime(change, original, folder)))
     members = [
-        *((entry.path, _folder(entry)) for entry in parents.values() if entry.path != "/"),
+        *((entry.path, _folder(entry)) for entry in parents.values()),
         *((change.path, _member(change)) for change in done),
     ]
     members.sort(key=lambda item: item[0].split("/"))
@@ -92,23 +92,28 @@ def _check_path(path: str) -> None:
 
 def _add_parents(fs: Filesystem, change: Change, parents: dict[str, Entry]) -> Entry:
     """Note every parent folder of the change and return the nearest. A folder that the image lacks is made for the
-    file's owner, 0755, with its parent's time."""
-    nearest = parents.get("/") or fs.lstat("/") or Entry("/", "dir", 0o755, 0, 0)
-    parents["/"] = nearest
+    file's owner, 0755, with its parent's time. The root is asked for only where it matters: no layer may say anything
+    about it, and then all of them would have to be read."""
     parts = posixpath.dirname(change.path).split("/")[1:]
+    nearest: Entry | None = None
     for count in range(1, len(parts) + 1):
         path = "/" + "/".join(parts[:count])
         if path == "/":
-            continue
+            break
         entry = parents.get(path) or fs.lstat(path)
         if entry is None:
+            nearest = nearest or _root(fs)
             entry = Entry(path, "dir", 0o755, change.uid, change.gid, mtime=nearest.mtime)
         elif entry.kind == "symlink":
             raise Refused("path-not-real", f"{path} is a symbolic link in the image", where=change.path)
         elif entry.kind != "dir":
             raise Refused("path-not-real", f"{path} is no folder in the image", where=change.path)
         parents[path] = nearest = entry
-    return nearest
+    return nearest or _root(fs)
+
+
+def _root(fs: Filesystem) -> Entry:
+    return fs.lstat("/") or Entry("/", "dir", 0o755, 0, 0)
 
 
 def _mtime(change: Change, original: Entry | None, folder: Entry) -> int:

@@ -112,7 +112,8 @@ class LayoutReader:
         name = blob_name(digest)
         data = self.read_file(name)
         if data is None:
-            raise Unreachable("missing-blob", "the layout lacks this blob", where=f"{self.path}/{name}")
+            remedy = "name a platform that is there with --platform, or copy the image again"
+            raise Unreachable("missing-blob", "the layout lacks this blob", where=f"{self.path}/{name}", remedy=remedy)
         if sha256(data) != digest:
             what, remedy = "the blob's bytes do not match its name", "fetch or build the image again; it is damaged"
             raise Unreachable("digest-mismatch", what, where=f"{self.path}/{name}", remedy=remedy)

@@ -123,10 +123,11 @@ def test_a_known_base_is_patched_with_few_requests_and_no_layer_read(server, tmp
     assert not [path for _, path in proxy.seen if any(digest in path for digest in layers)]
 
 
-def test_a_first_sight_reads_only_the_layer_that_holds_the_file(proxied):
+def test_a_first_sight_reads_and_patches_with_only_the_layer_that_holds_the_file(proxied):
     proxy, name = proxied
     with open_image(at(f"{name}:v1")) as image:
         assert image.fs.read(NORM) == b"x = 1\n"
+        image.derive(derivation(), at(f"{name}:new"))
         bottom, top = (layer["digest"] for layer in json.loads(image.manifest)["layers"])
     paths = [path for _, path in proxy.seen]
     assert sum(top in path for path in paths) == 1
