@@ -32,6 +32,8 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     patch = pytest.MonkeyPatch()
     patch.setenv("PATCHKIT_CACHE", str(tmp_path_factory.mktemp("cache")))
     patch.delenv("PATCHKIT_CATALOG", raising=False)
+    # Set on some machines; without compiled files every command that a test starts would compile all of patchkit anew.
+    patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     yield
     patch.undo()
 

@@ -17,7 +17,7 @@ from patchkit.api.containers import apply_to_container, container_status, verify
 from patchkit.api.deliver import Applied, Delivery, Done, Mode, Step, apply, refuse_remote
 from patchkit.api.hosts import HostAnswer, differences, verify_hosts
 from patchkit.api.look import Options, facts, launch_for, look, opened, refuse_unless_deliverable, status
-from patchkit.api.overlays import overlay_text, pinned
+from patchkit.api.overlays import OverlayParts, overlay_parts, overlay_text, pinned
 from patchkit.api.prove import Verified, verify
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ __all__ = [
     "HostAnswer",
     "Mode",
     "Options",
+    "OverlayParts",
     "Prose",
     "Rebase",
     "Retirement",
@@ -57,6 +58,7 @@ __all__ = [
     "lock",
     "look",
     "opened",
+    "overlay_parts",
     "overlay_text",
     "pinned",
     "rebase",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.api.look import Options, look, opened, refuse_unless_deliverable
-from patchkit.api.overlays import overlay_text
+from patchkit.api.overlays import overlay_parts, overlay_text, selinux_label
 from patchkit.catalog.load import load_catalog
 from patchkit.catalog.model import Assert, Catalog
 from patchkit.deliver import bind, output
@@ -39,8 +39,9 @@ class Delivery:
     """How to deliver.
 
     ``tag`` names the derived image, ``output`` is the folder for overlay, receipt and mounted files, ``services`` the
-    compose services of the overlay (empty: the manifest's). ``guard`` puts the boot guard in front of the server;
-    ``locked`` refuses what the catalog's lock does not hold. ``devices`` and ``gpus`` pass hardware to the proof.
+    compose services of the overlay (empty: the manifest's). ``guard`` puts the boot guard in front of the server,
+    ``own_caches`` gives the patched code cache folders of its own in the overlay, ``locked`` refuses what the catalog's
+    lock does not hold. ``devices`` and ``gpus`` pass hardware to the proof.
     """
 
     mode: Mode = "image"
@@ -51,6 +52,7 @@ class Delivery:
     in_place: bool = False
     guard: bool = False
     locked: bool = False
+    own_caches: bool = True
     devices: tuple[str, ...] = ()
     gpus: str | None = None
 
@@ -67,9 +69,12 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A finished delivery. ``delivered`` is how to call the image that runs the patched files, ``existed`` whether it
-    was there already. ``platforms`` holds one item for each patched platform, this machine's own first; ``findings``
-    tell of platforms and attestations that were left out."""
+    """A finished delivery.
+
+    ``delivered`` is how to call the image that runs the patched files, ``existed`` whether it was there already.
+    ``platforms`` holds one item for each patched platform, this machine's own first; ``findings`` tell of platforms and
+    attestations that were left out. ``start`` is the guarded start of a delivery by mounts.
+    """
 
     delivered: Reference
     existed: bool
@@ -77,6 +82,7 @@ class Applied:
     receipt_path: Path
     overlay_path: Path | None
     findings: tuple[Finding, ...] = ()
+    start: Start | None = None
 
 
 def silent(step: str) -> None:
@@ -242,7 +248,7 @@ def _apply_by_mounts(origin: Image, plan: Plan, options: Options, delivery: Deli
     step("proving the mounts")
     proof = _prove(origin, plan, options, delivery, mounts)
     done = _done("bind" if mounts else "none", plan, proof, origin, options, mounts=mounts)
-    return _finish(origin.reference, False, [done], [], delivery, start)
+    return _finish(origin.reference, False, [done], [], delivery, start=start, selinux=selinux_label(origin))
 
 
 def _done(
@@ -320,7 +326,9 @@ def _finish(
     done: Sequence[Done],
     findings: Sequence[Finding],
     delivery: Delivery,
+    *,
     start: Start | None = None,
+    selinux: str = "",
 ) -> Applied:
     """Write receipt and overlay: the last step, so that what lies there is always of a finished delivery."""
     host = host_platform()
@@ -330,7 +338,9 @@ def _finish(
     overlay_path = delivery.output.absolute() / output.OVERLAY_NAME
     service = first.plan.match.manifest.service
     services = delivery.services or ((service,) if service else ())
-    text = overlay_text(first.receipt, services, receipt_path, start) if services else None
+    environment = first.plan.site.launch.env if delivery.own_caches else None
+    parts = overlay_parts(first.receipt, receipt_path, environment=environment, selinux=selinux, start=start)
+    text = overlay_text(services, parts) if services else None
     for one in ordered[1:]:
         name = f"receipt.{one.plan.identity.platform.replace('/', '-')}.json"
         output.write_file(receipt_path.with_name(name), to_bytes(one.receipt))
@@ -338,4 +348,4 @@ def _finish(
     if text is not None:
         output.write_file(overlay_path, text.encode())
     written = overlay_path if text is not None else None
-    return Applied(delivered, existed, tuple(ordered), receipt_path, written, tuple(findings))
+    return Applied(delivered, existed, tuple(ordered), receipt_path, written, tuple(findings), start)

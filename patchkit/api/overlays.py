@@ -2,28 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from patchkit.deliver import image as image_delivery
+from patchkit.deliver.image import LABEL_FINGERPRINT, LABEL_RECEIPT
 from patchkit.deliver.receipt import Receipt
+from patchkit.images.model import Image
 from patchkit.stack.overlay import OverlayMount, PinnedImage, Start, overlay
 
+#: Where compiled kernels are kept, and the folder below the home where that is without the variable. A cache that was
+#: filled by unpatched code must not be served to patched code: its keys do not always hold what a patch changes.
+_CACHES = {"VLLM_CACHE_ROOT": ".cache/vllm", "TRITON_CACHE_DIR": ".triton/cache"}
 
-def overlay_text(receipt: Receipt, services: Sequence[str], receipt_path: Path, start: Start | None = None) -> str:
-    """The compose overlay of a delivery: the image pinned by digest, the mounts, and where its receipt lies. ``start``
-    is the guarded start of a delivery by mounts."""
+
+@dataclass(frozen=True, slots=True)
+class OverlayParts:
+    """What a delivery asks of whoever starts it: image, mounts, labels, environment, and for a guard the start."""
+
+    image: PinnedImage
+    mounts: tuple[OverlayMount, ...]
+    labels: Mapping[str, str]
+    header: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    start: Start | None = None
+
+
+def overlay_parts(
+    receipt: Receipt,
+    receipt_path: Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+    selinux: str = "",
+    start: Start | None = None,
+) -> OverlayParts:
+    """The parts of one delivery.
+
+    Args:
+        receipt: of the delivery.
+        receipt_path: where its file lies.
+        environment: what the server is started with; given, the patched code gets cache folders of its own below those
+            that it names (none where nothing was patched).
+        selinux: the label of the mounts, from ``selinux_label``.
+        start: the guarded start of a delivery by mounts.
+    """
+    caches = {} if environment is None or receipt.kind == "none" else _caches(environment, receipt.fingerprint)
+    return OverlayParts(
+        image=pinned(receipt),
+        mounts=tuple(OverlayMount(mount.source, mount.target, selinux) for mount in receipt.mounts),
+        labels={LABEL_RECEIPT: str(receipt_path), LABEL_FINGERPRINT: receipt.fingerprint},
+        header=f"{receipt.delivered}, patched by manifest {receipt.manifest}; written by patchkit, do not edit.",
+        environment=caches,
+        start=start,
+    )
+
+
+def overlay_text(services: Sequence[str], parts: OverlayParts) -> str:
+    """The compose overlay: the same parts for each of the services."""
     return overlay(
         services,
-        image=pinned(receipt),
-        mounts=[OverlayMount(mount.source, mount.target) for mount in receipt.mounts],
-        labels={
-            image_delivery.LABEL_RECEIPT: str(receipt_path),
-            image_delivery.LABEL_FINGERPRINT: receipt.fingerprint,
-        },
-        start=start,
-        header=f"{receipt.delivered}, patched by manifest {receipt.manifest}; written by patchkit, do not edit.",
+        image=parts.image,
+        mounts=parts.mounts,
+        labels=parts.labels,
+        environment=parts.environment,
+        start=parts.start,
+        header=parts.header,
     )
+
+
+def selinux_label(image: Image) -> str:
+    """``z`` where the engine of the image enforces labels: without it a container may not read the mounted files, and
+    with it a machine without SELinux would refuse nothing, but NFS and rootless engines may fail to relabel."""
+    engine = getattr(image, "engine", None)
+    security = engine.info.get("SecurityOptions") or [] if engine is not None else []
+    return "z" if any("selinux" in str(each) for each in security) else ""
 
 
 def pinned(receipt: Receipt) -> PinnedImage:
@@ -37,6 +89,15 @@ def pinned(receipt: Receipt) -> PinnedImage:
         return PinnedImage(f"{_repository(name)}@{identity.index or identity.manifest}", local=False)
     by_id = (identity.index or identity.manifest) if transport == "docker-daemon" else None
     return PinnedImage(by_id or identity.config, local=True)
+
+
+def _caches(environment: Mapping[str, str], fingerprint: str) -> dict[str, str]:
+    """Cache folders below those that are in use now, so that a mounted volume still holds them."""
+    home = environment.get("HOME", "/root").rstrip("/")
+    return {
+        name: f"{environment.get(name) or f'{home}/{default}'}/patchkit-{fingerprint[:12]}"
+        for name, default in _CACHES.items()
+    }
 
 
 def _repository(name: str) -> str:

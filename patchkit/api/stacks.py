@@ -7,29 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import yaml
-
 from patchkit.api.deliver import Applied, Delivery, Step, apply, silent
 from patchkit.api.look import Options, look, opened, refuse_unless_deliverable
-from patchkit.api.overlays import pinned
-from patchkit.deliver.image import LABEL_FINGERPRINT, LABEL_RECEIPT
+from patchkit.api.overlays import overlay_parts, overlay_text, pinned, selinux_label
 from patchkit.deliver.output import OVERLAY_NAME, write_file
-from patchkit.errors import BadInput, PatchkitError, Refused
+from patchkit.errors import BadInput, Refused
 from patchkit.findings import Finding
 from patchkit.images import parse_reference
-from patchkit.images.engine import engine
 from patchkit.images.model import Image
 from patchkit.plan import Plan
 from patchkit.site.facts import site_facts
 from patchkit.site.launch import launch_of, service_config
 from patchkit.stack import compose_model, kustomize
 from patchkit.stack.compose_model import Model, Service
-from patchkit.stack.overlay import OverlayMount, Start, overlay
+from patchkit.stack.overlay import OverlayMount
 from patchkit.stack.runline import run_line
-
-#: Where compiled kernels are kept, and the folder below the home where that is without the variable. A cache that was
-#: filled by unpatched code must not be served to patched code: its keys do not always hold what a patch changes.
-_CACHES = {"VLLM_CACHE_ROOT": ".cache/vllm", "TRITON_CACHE_DIR": ".triton/cache"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +42,6 @@ def compose(
     delivery: Delivery = Delivery(),
     *,
     files: Sequence[Path] = (),
-    own_caches: bool = True,
     engine_name: str = "docker",
     step: Step = silent,
 ) -> Composed:
@@ -61,7 +52,6 @@ def compose(
         options: how to look at it.
         delivery: how to deliver; without ``services`` those of ``files`` that run the image, else the manifest's.
         files: compose files, in the order of ``-f``. What they make together is looked at before anything is written.
-        own_caches: give the patched code cache folders of its own.
         engine_name: ``docker`` or ``podman``, for ``run``.
         step: told what is being done.
 
@@ -86,31 +76,26 @@ def compose(
         )
     done = apply(reference, options, replace(delivery, services=names), step=step)
     overlay_path = delivery.output.absolute() / OVERLAY_NAME
-    start = _guarded(overlay_path, names[0]) if delivery.guard and delivery.mode == "bind" else None
-    receipt = done.platforms[0].receipt
-    image_pin = replace(pinned(receipt), instead_of_build=any(service.builds for service in services))
-    mounts = [OverlayMount(each.source, each.target, _selinux(origin)) for each in receipt.mounts]
-    labels = {LABEL_RECEIPT: str(done.receipt_path), LABEL_FINGERPRINT: receipt.fingerprint}
-    caches = _caches(plan, services, receipt.fingerprint) if own_caches and receipt.kind != "none" else {}
-    text = overlay(
-        names,
-        image=image_pin,
-        mounts=mounts,
-        labels=labels,
-        environment=caches,
-        start=start,
-        header=f"{receipt.delivered}, patched by manifest {receipt.manifest}; written by patchkit, do not edit.",
+    parts = overlay_parts(
+        done.platforms[0].receipt,
+        done.receipt_path,
+        environment={**plan.site.launch.env, **_settings(services)} if delivery.own_caches else None,
+        selinux=selinux_label(origin),
+        start=done.start,
     )
+    builds = any(service.builds for service in services)
+    parts = replace(parts, image=replace(parts.image, instead_of_build=builds))
+    text = overlay_text(names, parts)
     write_file(overlay_path, text.encode())
     lines = []
     for service in services or (None,):
         line, left = run_line(
             engine_name,
-            image_pin,
-            mounts=mounts,
-            labels=labels,
-            environment=caches,
-            start=start,
+            parts.image,
+            mounts=parts.mounts,
+            labels=parts.labels,
+            environment=parts.environment,
+            start=parts.start,
             service=service,
             model=model,
         )
@@ -205,35 +190,9 @@ def _check(
     return findings
 
 
-def _guarded(written: Path, service: str) -> Start:
-    """The start with the guard in front, out of the overlay that the delivery wrote: only it knows the guard."""
-    found = yaml.safe_load(written.read_text("utf-8"))["services"][service]
-    entrypoint, command = (tuple(word.replace("$$", "$") for word in found[key]) for key in ("entrypoint", "command"))
-    return Start(entrypoint, command)
-
-
-def _caches(plan: Plan, services: Sequence[Service], fingerprint: str) -> dict[str, str]:
-    """Cache folders below those that are in use now, so that a mounted volume still holds them."""
-    set_already = dict(plan.site.launch.env)
-    for service in services:
-        set_already.update({name: value for name, value in service.environment.items() if value is not None})
-    home = set_already.get("HOME", "/root")
-    return {
-        name: f"{set_already.get(name) or f'{home}/{default}'}/patchkit-{fingerprint.removeprefix('sha256:')[:12]}"
-        for name, default in _CACHES.items()
-    }
-
-
-def _selinux(origin: Image) -> str:
-    """``z`` where the engine of the image enforces labels: without it a container may not read the mounted files, and
-    with it a machine without SELinux would refuse nothing, but NFS and rootless engines may fail to relabel."""
-    if origin.reference.transport != "docker-daemon":
-        return ""
-    try:
-        security = engine().info.get("SecurityOptions") or []
-    except PatchkitError:
-        return ""
-    return "z" if any("selinux" in str(each) for each in security) else ""
+def _settings(services: Sequence[Service]) -> dict[str, str]:
+    """What the services set of their environment."""
+    return {name: value for each in services for name, value in each.environment.items() if value is not None}
 
 
 def _plain(reference: str) -> str:

@@ -31,6 +31,7 @@ from patchkit.proof.verdict import verdict
 @click.option(
     "--guard", is_flag=True, help="Put the boot guard in front of the server: it starts only what was proven."
 )
+@click.option("--shared-caches", is_flag=True, help="Leave the cache folders of compiled kernels as they are.")
 @click.option("--locked", is_flag=True, help="Refuse what the catalog's lock does not hold (CI=true does so unasked).")
 @click.option("--dry-run", is_flag=True, help="Stop at the plan; write nothing.")
 @options.looking
@@ -49,6 +50,7 @@ def command(
     force: bool,
     in_place: bool,
     guard: bool,
+    shared_caches: bool,
     locked: bool,
     dry_run: bool,
     options: api.Options,
@@ -80,7 +82,9 @@ def command(
             show.print_findings(parts["findings"])
         api.refuse_unless_deliverable(plan)
         return 0
-    delivery = api.Delivery(mode, tag, output, services, force, in_place, guard, locked, devices, gpus)
+    delivery = api.Delivery(
+        mode, tag, output, services, force, in_place, guard, locked, not shared_caches, devices, gpus
+    )
     if container is not None:
         done = api.apply_to_container(container, options, delivery, restart=restart, step=_told(as_json))
     else:

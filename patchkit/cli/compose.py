@@ -70,13 +70,14 @@ def command(
     """
     if form == "kustomize" and target is None:
         raise BadInput("no-folder", "a component is several files", remedy="-o FOLDER")
-    delivery = api.Delivery(mode=mode, tag=tag, output=output, services=services, guard=guard)
+    delivery = api.Delivery(
+        mode=mode, tag=tag, output=output, services=services, guard=guard, own_caches=not shared_caches
+    )
     composed = compose_delivery(
         image,
         options,
         delivery,
         files=files,
-        own_caches=not shared_caches,
         engine_name="podman" if form == "podman" else "docker",
         step=lambda step: click.echo(f"{step} ...", err=True),
     )

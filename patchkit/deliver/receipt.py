@@ -63,9 +63,9 @@ class Receipt:
     """One delivery.
 
     ``origin`` is the reference of the image that was patched and ``origin_identity`` its names; ``delivered`` and
-    ``delivered_identity`` are the derived image's (the origin's for mounts). ``copy`` is the package's folder. Of the launch's environment only what steers Python is kept, since the rest
-    may hold secrets; it is None where only the image tells it. ``launch_given`` is what the person gave with
-    ``--launch``. ``levels`` holds the proof as it was told.
+    ``delivered_identity`` are the derived image's (the origin's for mounts). ``copy`` is the package's folder. Of the
+    launch's environment only what steers Python is kept, since the rest may hold secrets; the launch is None where only
+    the image tells it. ``launch_given`` is what the person gave with ``--launch``, ``levels`` the proof as it was told.
     """
 
     kind: DeliveryKind

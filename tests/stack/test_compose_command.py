@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import yaml
 
 from patchkit import api
 from patchkit.api import stacks
+from patchkit.images.engine import Engine
 from patchkit.stack import compose_model
 
 pytestmark = pytest.mark.engine
@@ -182,7 +182,8 @@ def test_mounts_carry_a_label_only_where_the_engine_enforces_labels(
     image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def mounts(security: list[str]) -> list[dict[str, Any]]:
-        monkeypatch.setattr(stacks, "engine", lambda: types.SimpleNamespace(info={"SecurityOptions": security}))
+        # No engine here enforces labels: only what it says of itself is stood in for.
+        monkeypatch.setattr(Engine, "info", {"SecurityOptions": security})
         options = api.Options(manifest="vllm-xpu", run=False)
         composed = stacks.compose(image, options, api.Delivery(mode="bind", output=tmp_path / "out"))
         volumes: list[dict[str, Any]] = yaml.safe_load(composed.overlay)["services"]["vllm"]["volumes"]
