@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from patchkit import api
 from patchkit.catalog.schema import reference as manifest
 from patchkit.cli import COMMANDS, root
+from patchkit.doctor.run import CHECKS
+from tests.stories.told import protections
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -87,6 +89,23 @@ def _parameters(signature: inspect.Signature) -> Iterator[str]:
         yield str(each)
 
 
+def checks() -> str:
+    """Every check of the doctor."""
+    out = [
+        "# The doctor's checks",
+        "",
+        "What `patchkit doctor` looks for. It ends with 0 only where no check of severity error found anything;",
+        "`patchkit doctor --explain ID` tells one of them.",
+        "",
+        "| Check | Severity | Finds | Why it matters |",
+        "|---|---|---|---|",
+    ]
+    for each in CHECKS.values():
+        cells = (f"`{each.id}`", each.severity, each.title, each.why)
+        out.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+    return "\n".join([*out, ""])
+
+
 class _Text:
     """Source text where ``inspect`` would write a value's or a string's own form."""
 
@@ -104,7 +123,13 @@ def _default(value: object) -> str:
     return "..." if callable(value) else repr(value)
 
 
-PAGES: dict[str, Callable[[], str]] = {"commands.md": commands, "manifest.md": manifest, "python.md": python}
+PAGES: dict[str, Callable[[], str]] = {
+    "checks.md": checks,
+    "commands.md": commands,
+    "manifest.md": manifest,
+    "python.md": python,
+    "../protections.md": protections,
+}
 
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
+from textwrap import fill
 
 import click
 
@@ -12,7 +15,7 @@ from patchkit.doctor.model import CHECKS
 from patchkit.doctor.run import examine
 from patchkit.doctor.world import Question, World
 from patchkit.errors import BadInput
-from patchkit.findings import worst
+from patchkit.findings import Finding, worst
 
 
 @click.command("doctor")
@@ -58,15 +61,34 @@ def command(
 
         _explain(explain)
         return 0
-    findings = examine(World(Question(image, container, compose, hosts, catalog, output)))
+    world = World(Question(image, container, compose, hosts, catalog, output))
+    findings = examine(world)
     parts = show.finding_parts(findings)
     if as_json:
         print_json(document("doctor", findings=parts))
     else:
         show.print_findings(parts)
-        errors = sum(finding.severity == "error" for finding in findings)
-        click.echo(f"\n{len(CHECKS)} checks, {errors} errors")
+        for line in _summary(world, findings):
+            click.echo(line)
     return 1 if worst(findings) == "error" else 0
+
+
+def _summary(world: World, findings: Sequence[Finding]) -> Iterator[str]:
+    """What was looked at, so that no silence is taken for health, and what was not."""
+    counts = [sum(finding.severity == kind for finding in findings) for kind in ("error", "warning", "note")]
+    of = [(len(world.containers), "running container"), (len(world.patched_images), "patched image")]
+    yield ""
+    yield f"looked at {', '.join(_count(*each) for each in of)}, with {len(CHECKS)} checks"
+    asked = world.question
+    skipped = ["--image NAME for what the patches do to an image"] if not asked.image else []
+    skipped += ["--compose FILE for a project"] if not asked.compose else []
+    if skipped:
+        yield f"not looked at; give {', '.join(skipped)}"
+    yield ", ".join(_count(n, kind) for n, kind in zip(counts, ("error", "warning", "note"), strict=True))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _explain(name: str) -> None:
@@ -76,6 +98,14 @@ def _explain(name: str) -> None:
         )
         return
     if name not in CHECKS:
-        raise BadInput("unknown-check", f"there is no check {name}", remedy="list them: patchkit doctor --explain all")
+        raise BadInput("unknown-check", _unknown(name), where=name, remedy="list them: patchkit doctor --explain all")
     found = CHECKS[name]
-    click.echo(f"{found.id} ({found.severity}): {found.title}\n\n{found.why}")
+    click.echo(f"{found.id} ({found.severity}): {found.title}\n\n{fill(found.why, 100)}")
+
+
+def _unknown(name: str) -> str:
+    """Near names by spelling, else the checks that speak of it: ``stale`` is not spelled like anything."""
+    word = name.lower().replace("_", "-")
+    near = get_close_matches(word, CHECKS, n=3, cutoff=0.6)
+    near = near or [each.id for each in CHECKS.values() if word in f"{each.id} {each.title} {each.why}".lower()][:5]
+    return f"there is no such check; did you mean {' or '.join(near)}?" if near else "there is no such check"

@@ -17,11 +17,12 @@ def examine(world: World) -> tuple[Finding, ...]:
     Raises:
         patchkit.errors.Refused: ``not-there``, the image or container asked about does not exist.
     """
-    world.require()
-    # What most checks need is asked for first, so that threads do not ask for it twice.
-    _ = world.engine, world.catalog, world.patched_images, world.containers, world.receipts
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda check: _run(check, world), CHECKS.values()))
+    try:
+        world.require()
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda check: _run(check, world), CHECKS.values()))
+    finally:
+        world.close()
     return tuple(finding for findings in found for finding in findings)
 
 

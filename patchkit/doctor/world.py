@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from threading import RLock
+from typing import Any, TypeVar
 
 from patchkit.api.containers import connect, running, verify_container
-from patchkit.api.look import Options, launch_for, status
+from patchkit.api.look import Options, launch_for, opened, status
 from patchkit.api.prove import Verified
 from patchkit.catalog.load import load_catalog
+from patchkit.catalog.match import match
 from patchkit.catalog.model import Catalog
 from patchkit.deliver.image import (
     LABEL_FINGERPRINT,
@@ -23,17 +26,34 @@ from patchkit.deliver.image import (
 )
 from patchkit.deliver.receipt import Receipt, load
 from patchkit.errors import PatchkitError, Refused
+from patchkit.images import paths
 from patchkit.images.containers import Container as Files
 from patchkit.images.engine import Engine
+from patchkit.images.model import Reference
 from patchkit.plan import Plan
 from patchkit.proof.processes import Inside, look_inside
 from patchkit.site.model import Launch
 from patchkit.site.record import find_dist, parse_record
+from patchkit.site.view import View
 from patchkit.stack.compose_model import Model, read
 
 Json = Mapping[str, Any]
 
+T = TypeVar("T")
+
 _AT_ONCE = 8  # inspections under way at the same time: an engine answers some 10 ms each
+
+
+class once(cached_property[T]):  # noqa: N801 - used like its parent
+    """A cached property that is computed one time however many threads ask: functools has no lock from 3.12 on."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        super().__init__(compute)
+        self._one_at_a_time = RLock()
+
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> T:  # type: ignore[override]
+        with self._one_at_a_time:
+            return super().__get__(instance, owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +117,13 @@ class World:
     """The engine, its patched images and its containers, the catalog, and the receipts."""
 
     question: Question = field(default_factory=Question)
+    _opened: ExitStack = field(default_factory=ExitStack)
 
-    @cached_property
+    def close(self) -> None:
+        """Give back what reading took."""
+        self._opened.close()
+
+    @once
     def _engine(self) -> tuple[Engine | None, PatchkitError | None]:
         try:
             found = connect(next(iter(self.question.hosts), None))
@@ -117,7 +142,7 @@ class World:
         """Why there is no engine."""
         return self._engine[1]
 
-    @cached_property
+    @once
     def _catalog(self) -> tuple[Catalog | None, PatchkitError | None]:
         try:
             return load_catalog(self.question.catalog), None
@@ -134,7 +159,7 @@ class World:
         """What is wrong with the catalog."""
         return self._catalog[1]
 
-    @cached_property
+    @once
     def patched_images(self) -> tuple[PatchedImage, ...]:
         """The images with our labels (all, or the one asked about), by ID."""
         if self.engine is None:
@@ -158,7 +183,7 @@ class World:
             )
         return tuple(sorted(found, key=lambda image: image.id))
 
-    @cached_property
+    @once
     def containers(self) -> tuple[Container, ...]:
         """The running containers (or the one asked about, running or not), by name."""
         if self.engine is None:
@@ -185,7 +210,7 @@ class World:
             )
         return tuple(sorted(found, key=lambda container: container.name))
 
-    @cached_property
+    @once
     def receipts(self) -> Mapping[Path, Receipt | PatchkitError]:
         """The receipt files that containers' labels name and the one in the output folder; an unreadable one as its
         error."""
@@ -204,7 +229,7 @@ class World:
                 found[place] = error
         return found
 
-    @cached_property
+    @once
     def verified(self) -> Mapping[str, Verified | PatchkitError]:
         """Container ID -> what its receipt says against its files as they are now, without running anything; for those
         that carry a label of ours, or whose image has a receipt for mounts in the output folder."""
@@ -219,6 +244,35 @@ class World:
             container.image_id in receipt.delivered_identity.digests for receipt in bound
         )
 
+    def manifest_for(self, image_name: str, image_id: str = "") -> str:
+        """The name of the manifest that is for an image, empty where none is or several claim it."""
+        if self.catalog is None:
+            return ""
+        try:
+            return match(self.catalog, [image_id], Reference("docker-daemon", image_name)).manifest.name
+        except PatchkitError:
+            return ""
+
+    def concerns(self, container: Container) -> bool:
+        """Whether the container runs something that patches are for."""
+        return self.expects_patches(container) or bool(self.manifest_for(container.image_name, container.image_id))
+
+    @once
+    def logs(self) -> Mapping[str, list[str]]:
+        """Container ID -> the last lines of its log, for those that patches are for."""
+        if self.engine is None:
+            return {}
+        asked = [container.id for container in self.containers if self.concerns(container)]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return dict(zip(asked, pool.map(self._log, asked), strict=True))
+
+    def _log(self, container: str) -> list[str]:
+        assert self.engine is not None
+        try:
+            return self.engine.logs(container, tail=2000)
+        except PatchkitError:
+            return []  # it is gone, or its log driver keeps nothing that can be read
+
     def _verify(self, container: Container) -> Verified | PatchkitError:
         try:
             return verify_container(
@@ -230,7 +284,7 @@ class World:
         except PatchkitError as error:
             return error
 
-    @cached_property
+    @once
     def inside(self) -> Mapping[str, tuple[Launch, Inside | None]]:
         """Container ID -> its launch and a look at its processes, patched files and compile caches."""
         proven = [(item, done) for item in self.containers if isinstance(done := self.verified.get(item.id), Verified)]
@@ -256,7 +310,15 @@ class World:
             dist = find_dist(found.fs, base, package)
             return parse_record(found.fs.read(dist.record)) if dist and dist.record else {}
 
-    @cached_property
+    def package_file(self, container: Container, path: str) -> bytes | None:
+        """A file of the patched package as the container has it, None where it has none or is not known to be ours."""
+        done = self.verified.get(container.id)
+        if not isinstance(done, Verified) or self.engine is None:
+            return None
+        with Files(self.engine, container.id) as found:
+            return paths.read(found.fs, f"{done.receipt.copy}/{path}")
+
+    @once
     def plan(self) -> Plan | PatchkitError | None:
         """What the patches would do to the image asked about; None where none was."""
         if self.question.image is None or self.catalog is None:
@@ -266,7 +328,18 @@ class World:
         except PatchkitError as error:
             return error
 
-    @cached_property
+    @once
+    def asked(self) -> tuple[View, Launch] | None:
+        """The files of the image asked about, and how it starts; None where none was, or its start cannot be read."""
+        if self.question.image is None or self.engine is None:
+            return None
+        try:
+            image = self._opened.enter_context(opened(self.question.image))
+            return View(image.fs), launch_for(image, Options(catalog=self.question.catalog))
+        except PatchkitError:
+            return None
+
+    @once
     def compose(self) -> Model | PatchkitError | None:
         """The effective model of the compose files asked about, None where none were."""
         if not self.question.compose:

@@ -194,6 +194,79 @@ def test_a_project_that_mounts_onto_a_decoy_is_found(doctor, tmp_path):
     assert "mount-on-decoy" in doctor("--compose", base, status=1)
 
 
+def test_an_empty_folder_in_the_place_of_patches_or_of_a_module_is_found(
+    engine, fixture_image, scratch, doctor, tmp_path
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    volumes = [f"{tmp_path}/none:/patches:ro", f"{tmp_path}/none.py:{SCALE}:ro", f"{tmp_path}/cache:/cache"]
+    container = engine.containers.run(
+        image, ["600"], entrypoint=["/bin/busybox", "sleep"], name=scratch.name("c"), detach=True, volumes=volumes
+    )
+    found = doctor("--container", container.name, status=1)["mount-empty"]
+    assert {finding["where"] for finding in found} == {f"{container.name}:/patches", f"{container.name}:{SCALE}"}
+
+
+def test_what_patches_are_for_and_nobody_delivered_is_found(engine, fixture_image, scratch, doctor, tmp_path):
+    # An image of its own: others may have patched the shared one.
+    (tmp_path / "Dockerfile").write_text(f"FROM {fixture_image('pure')}\nLABEL own={scratch.prefix}\n")
+    image = scratch.name("tinyserve:1")
+    engine.images.build(path=str(tmp_path), tag=image)
+    container = engine.containers.run(
+        image, ["600"], entrypoint=["/bin/busybox", "sleep"], name=scratch.name("c"), detach=True
+    )
+    base = tmp_path / "compose.yaml"
+    base.write_text(f"services:\n  tiny:\n    image: {image}\n  other:\n    image: redis:8\n")
+    found = doctor("--container", container.name, "--compose", base, status=0)
+    assert [finding["where"] for finding in found["container-undelivered"]] == [container.name]
+    assert [finding["where"] for finding in found["compose-undelivered"]] == ["service tiny"]
+
+
+def test_a_file_that_somebody_wrote_over_is_found(fixture_image, scratch, patchkit, tiny, running, doctor):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    container = running(f"{image}-patchkit")
+    assert container.exec_run(["/bin/busybox", "sed", "-i", "s/=10/=2/", SCALE]).exit_code == 0
+    found = doctor("--container", container.name, status=1)["container-not-proven"]
+    assert any(finding["what"].startswith("bytes: ") for finding in found)
+
+
+def test_bytecode_that_runs_instead_of_the_patched_source_is_found(
+    fixture_image, scratch, patchkit, tiny, running, doctor
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    container = running(f"{image}-patchkit")
+    compile_other = (
+        "import importlib.util, py_compile as p\n"
+        "open('/tmp/other.py', 'w').write('def scale(value): return 0')\n"
+        f"p.compile('/tmp/other.py', importlib.util.cache_from_source('{SCALE}'), "
+        "invalidation_mode=p.PycInvalidationMode.UNCHECKED_HASH)"
+    )
+    assert container.exec_run(["/opt/venv/bin/python3", "-c", compile_other]).exit_code == 0
+    found = doctor("--container", container.name, status=1)["container-not-proven"]
+    assert any(finding["what"].startswith("bytecode: ") for finding in found)
+
+
+def test_a_package_that_is_a_link_is_told(engine, fixture_image, scratch, doctor, tmp_path):
+    folder, busybox = f"{SITE}/tinyserve", '"/bin/busybox"'
+    (tmp_path / "Dockerfile").write_text(
+        f"FROM {fixture_image('pure')}\nUSER 0\n"
+        f'RUN [{busybox}, "mv", "{folder}", "/opt/shared"]\nRUN [{busybox}, "ln", "-s", "/opt/shared", "{folder}"]\n'
+    )
+    image = scratch.name("tinyserve:1")
+    engine.images.build(path=str(tmp_path), tag=image)
+    assert [finding["where"] for finding in doctor("--image", image)["package-linked"]] == [folder]
+
+
+def test_a_second_patcher_that_met_the_read_only_mount_is_found(bound, running, doctor):
+    image, options = bound
+    start = f"python3 -c \"open('{SCALE}', 'a')\"; exec tinyserve serve"
+    container = running(image, entrypoint=["/bin/sh", "-c", start], **options)
+    found = doctor("--container", container.name)["second-patcher"]
+    assert "Read-only file system" in found[0]["evidence"]
+    assert found[0]["where"].endswith(SCALE)
+
+
 def test_engines_that_differ_are_found(fixture_image, scratch, patchkit, tiny, doctor, engine_by_tcp):
     image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
     patchkit("apply", "--image", image, *tiny, status=0)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from patchkit.doctor.model import Report, check
 from patchkit.doctor.world import World
+from patchkit.lifecycle import lock
+from patchkit.lifecycle.retired import cases
 
 
 @check(
@@ -85,3 +87,24 @@ def overlap(world: World) -> Iterator[Report]:
     for claim, names in sorted(claims.items()):
         if len(names) > 1:
             yield Report(f"{' and '.join(names)} claim {claim}", remedy="narrow one, or name one with --manifest")
+
+
+@check(
+    "retirable",
+    "note",
+    "no known image needs a patch any more",
+    """Of the images in patchkit.lock at least one holds every hunk of the patch or fulfils its drop condition, and none
+    needs it. A patch that stays too long is carried over to each new image for nothing.""",
+)
+def retirable(world: World) -> Iterator[Report]:
+    catalog = world.catalog
+    known = lock.load(catalog.root).values() if catalog else ()
+    for manifest in catalog.manifests if catalog else ():
+        for case in cases(manifest, known):
+            if case.proven:
+                yield Report(
+                    f"{len(case.done_in)} known images have it, none needs it",
+                    where=f"{manifest.name}: {case.patch}",
+                    evidence=", ".join(case.done_in[:3]),
+                    remedy=f"patchkit retire {case.patch} --manifest {manifest.name}",
+                )

@@ -57,6 +57,33 @@ def unwired(world: World) -> Iterator[Report]:
 
 
 @check(
+    "compose-undelivered",
+    "warning",
+    "a service runs an image that patches are for, and none were delivered",
+    """A manifest claims this image, and nothing here was patched from it: the patches lie in the catalog, and this
+    project starts without them (club-3090#145).""",
+)
+def undelivered(world: World) -> Iterator[Report]:
+    if not isinstance(world.compose, Model):
+        return
+    receipts = [receipt for receipt in world.receipts.values() if isinstance(receipt, Receipt)]
+    known = {plain_name(image.origin_name) for image in world.patched_images if image.origin_name}
+    known |= {plain_name(tag) for image in world.patched_images for tag in image.tags}
+    known |= {plain_name(receipt.origin.partition(":")[2]) for receipt in receipts}
+    for service in world.compose.services:
+        # A name by digest or ID is what an overlay pins.
+        if not service.image or "sha256:" in service.image or plain_name(service.image) in known:
+            continue
+        name = world.manifest_for(service.image)
+        if name:
+            yield Report(
+                f"manifest {name} is for {service.image}, and nothing of it was delivered",
+                where=f"service {service.name}",
+                remedy=f"patchkit compose --image {service.image} -f {world.question.compose[0]}",
+            )
+
+
+@check(
     "mount-on-decoy",
     "error",
     "a service mounts files onto a copy that does not serve",

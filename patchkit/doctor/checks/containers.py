@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from patchkit.doctor.model import Report, check
 from patchkit.doctor.world import PatchedImage, World
 from patchkit.proof.processes import judge
 from patchkit.stack.loglines import known_lines
+
+_NOT_WRITTEN = re.compile("Read-only file system|[Rr]esource busy|EROFS|EBUSY")
 
 
 @check(
@@ -54,6 +57,25 @@ def unpatched(world: World) -> Iterator[Report]:
 
 
 @check(
+    "container-undelivered",
+    "warning",
+    "a container runs an image that patches are for, and none were delivered",
+    """A manifest claims this image, and neither a derived image nor mounts of it are known here: the patches lie in the
+    catalog and do nothing. Where the image itself holds the fix by now, status says upstream.""",
+)
+def undelivered(world: World) -> Iterator[Report]:
+    origins = {image.origin_digest for image in world.patched_images}
+    for container in world.containers:
+        name = world.manifest_for(container.image_name, container.image_id)
+        if name and container.image_id not in origins and not world.expects_patches(container):
+            yield Report(
+                f"manifest {name} is for {container.image_name}, and nothing of it was delivered",
+                where=container.name,
+                remedy=f"patchkit status --image {container.image_name}",
+            )
+
+
+@check(
     "container-older",
     "error",
     "a container runs an older patched image than its tag names",
@@ -92,6 +114,30 @@ def source_missing(world: World) -> Iterator[Report]:
                     f"{source} {word}",
                     where=f"{container.name}:{mount.get('Destination')}",
                     remedy="write it again with patchkit apply --mode bind, then recreate the container",
+                )
+
+
+@check(
+    "mount-empty",
+    "error",
+    "an empty folder is mounted where files are expected",
+    """Where a bind mount's source does not exist the engine makes an empty folder of it and starts the container
+    (moby#13121). A module that has become a folder is hidden; a patch folder that is empty runs no patch at all
+    (club-3090#13).""",
+)
+def mount_empty(world: World) -> Iterator[Report]:
+    if world.engine is None or world.engine.is_remote:
+        return
+    for container in world.containers:
+        for mount in container.mounts if world.concerns(container) else ():
+            source, target = Path(str(mount.get("Source", ""))), str(mount.get("Destination"))
+            # A folder that can be written to may be a cache that fills up later.
+            expected = not mount.get("RW") or target.endswith(".py")
+            if mount.get("Type") == "bind" and expected and source.is_dir() and not any(source.iterdir()):
+                yield Report(
+                    f"{source} is an empty folder",
+                    where=f"{container.name}:{target}",
+                    remedy="put the files there, or take the mount out; then recreate the container",
                 )
 
 
@@ -274,9 +320,29 @@ def cache_older(world: World) -> Iterator[Report]:
     "The log of a server tells of a missing kernel or a slow way round long before anybody measures it.",
 )
 def known_bad(world: World) -> Iterator[Report]:
-    if world.engine is None:
-        return
     for container in world.containers:
-        if world.expects_patches(container):
-            for line, known in known_lines(world.engine.logs(container.id, tail=2000)):
-                yield Report(known.what, where=container.name, evidence=line[:200], remedy=known.remedy)
+        for line, known in known_lines(world.logs.get(container.id, ())):
+            yield Report(known.what, where=container.name, evidence=line[:200], remedy=known.remedy)
+
+
+@check(
+    "second-patcher",
+    "warning",
+    "something in a container tried to change a patched file",
+    """A start script with its own sed or patch meets the read-only mount (club-3090#120): it fails, or goes on without
+    what it was for. One mechanism a file: take the edit out of the script, or make it a patch of the series.""",
+)
+def second_patcher(world: World) -> Iterator[Report]:
+    for container in world.containers:
+        done = world.verified.get(container.id)
+        targets = [file.image_path for file in done.receipt.files] if isinstance(done, Verified) else []
+        for line in world.logs.get(container.id, ()):
+            hit = next((target for target in targets if target in line), None)
+            if hit and _NOT_WRITTEN.search(line):
+                yield Report(
+                    "it could not be written to",
+                    where=f"{container.name}:{hit}",
+                    evidence=line[:200],
+                    remedy="make the edit a patch: patchkit import, or patchkit edit",
+                )
+                break

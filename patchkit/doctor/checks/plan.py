@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from patchkit.doctor.access import first_closed
 from patchkit.doctor.model import Report, check
 from patchkit.doctor.world import World
 from patchkit.errors import PatchkitError
@@ -57,6 +58,45 @@ def copies(world: World) -> Iterator[Report]:
 )
 def disagrees(world: World) -> Iterator[Report]:
     yield from _told(world, "resolution-disagrees")
+
+
+@check(
+    "interpreter-closed",
+    "error",
+    "the image's user may not start its Python",
+    """A virtual environment's python is often a link, and uv keeps the true one below /root, which no other user may
+    enter (vllm#15359). The server does not start, or another Python is found on PATH, with other packages.""",
+)
+def interpreter_closed(world: World) -> Iterator[Report]:
+    if world.asked is not None:
+        view, launch = world.asked
+        closed = first_closed(view, launch.interpreter, launch.user)
+        if closed is not None:
+            yield Report(
+                f"user {launch.user} may not pass {closed.path} (mode {closed.mode:04o}, owner {closed.uid})",
+                where=launch.interpreter,
+                evidence=f"it leads to {view.real(launch.interpreter)}",
+                remedy="start as root, or put the interpreter where everybody may read it",
+            )
+
+
+@check(
+    "package-linked",
+    "warning",
+    "the package is a link that other environments may share",
+    """uv with --link-mode symlink, and people by hand, link one folder into several environments: what is changed there
+    changes for all of them. A container or image of its own keeps that apart; a shared host folder does not.""",
+)
+def package_linked(world: World) -> Iterator[Report]:
+    plan = world.plan
+    if world.asked is None or plan is None or isinstance(plan, PatchkitError):
+        return
+    view, _ = world.asked
+    for entry in plan.site.search_path:
+        place = f"{view.real(entry)}/{plan.match.manifest.package}"
+        link = view.lstat(place)
+        if link is not None and link.kind == "symlink" and view.real(place) == plan.copy.root:
+            yield Report(f"it leads to {plan.copy.root}", where=place, remedy="install a copy of its own there")
 
 
 def _told(world: World, name: str) -> Iterator[Report]:

@@ -1,0 +1,58 @@
+"""What a user of an image may reach: by mode, owner and groups, as the kernel decides it."""
+
+from __future__ import annotations
+
+import posixpath
+
+from patchkit.images.model import Entry
+from patchkit.site.view import View
+
+_MAX_LINKS = 40  # Linux follows 40 symlinks before ELOOP: path_resolution(7)
+_SEARCH, _RUN = 0o1, 0o5
+
+
+def first_closed(view: View, path: str, user: str) -> Entry | None:
+    """The first folder on the way to a program that the user may not enter, or the program itself where it may not be
+    read and run; None where nothing is closed or nothing is there. ``user`` is the image's notation."""
+    uid, groups = _ids(view, user)
+    if uid == 0:
+        return None
+    todo = [part for part in reversed(path.split("/")) if part not in ("", ".")]
+    here, links = "/", 0
+    while todo:
+        folder = view.lstat(here)
+        if folder is not None and not _may(folder, uid, groups, _SEARCH):
+            return folder
+        part = todo.pop()
+        step = posixpath.dirname(here) if part == ".." else posixpath.join(here, part)
+        entry = view.lstat(step)
+        if entry is not None and entry.kind == "symlink" and links < _MAX_LINKS:
+            links += 1
+            here = "/" if entry.target.startswith("/") else here
+            todo += [part for part in reversed(entry.target.split("/")) if part not in ("", ".")]
+        else:
+            here = step
+    program = view.lstat(here)
+    return program if program is not None and not _may(program, uid, groups, _RUN) else None
+
+
+def _may(entry: Entry, uid: int, groups: set[int], wanted: int) -> bool:
+    shift = 6 if entry.uid == uid else 3 if entry.gid in groups else 0
+    return entry.mode >> shift & wanted == wanted
+
+
+def _ids(view: View, user: str) -> tuple[int, set[int]]:
+    """User and groups as engines take them from ``uid[:gid]`` or names: /etc/passwd decides, and a number that it does
+    not know has group 0 (https://docs.docker.com/reference/dockerfile/#user)."""
+    name, _, group = (user or "0").partition(":")
+    found = next((row for row in _rows(view, "/etc/passwd") if len(row) > 3 and name in (row[0], row[2])), None)
+    uid = int(found[2]) if found and found[2].isdigit() else int(name) if name.isdigit() else 0
+    rows = [row for row in _rows(view, "/etc/group") if len(row) > 3 and row[2].isdigit()]
+    if group:
+        return uid, {int(group)} if group.isdigit() else {int(row[2]) for row in rows if row[0] == group}
+    groups = {int(row[2]) for row in rows if found and found[0] in row[3].split(",")}
+    return uid, groups | {int(found[3]) if found and found[3].isdigit() else 0}
+
+
+def _rows(view: View, path: str) -> list[list[str]]:
+    return [line.split(":") for line in (view.text(path) or "").splitlines()]
