@@ -13,18 +13,18 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from patchkit.api.containers import apply_to_container, container_status, verify_container
 from patchkit.api.deliver import Applied, Delivery, Done, Mode, Step, apply, refuse_remote
-from patchkit.api.hosts import HostAnswer, differences, verify_hosts
 from patchkit.api.look import Options, facts, launch_for, look, opened, refuse_unless_deliverable, status
 from patchkit.api.overlays import OverlayParts, overlay_parts, overlay_text, pinned
-from patchkit.api.prove import Verified, verify
 
 if TYPE_CHECKING:
     from patchkit.api.authoring import Prose, edit, save
+    from patchkit.api.containers import apply_to_container, container_status, verify_container
     from patchkit.api.following import Rebase, Retirement, Settled, Update, check_update, rebase, retire, survey
+    from patchkit.api.hosts import HostAnswer, differences, verify_hosts
     from patchkit.api.importing import Wanted, import_change, import_container
     from patchkit.api.locks import check_lock, lock
+    from patchkit.api.prove import Verified, verify
     from patchkit.api.reverting import Reverted, revert_container, revert_image, revert_overlay
 
 __all__ = [
@@ -78,15 +78,20 @@ __all__ = [
 
 #: What only some commands need is imported at its first use: a package index costs half of a second.
 _LATER = {
+    "HostAnswer": "hosts",
     "Prose": "authoring",
     "Rebase": "following",
     "Retirement": "following",
     "Reverted": "reverting",
     "Settled": "following",
     "Update": "following",
+    "Verified": "prove",
     "Wanted": "importing",
+    "apply_to_container": "containers",
     "check_lock": "locks",
     "check_update": "following",
+    "container_status": "containers",
+    "differences": "hosts",
     "edit": "authoring",
     "import_change": "importing",
     "import_container": "importing",
@@ -98,6 +103,9 @@ _LATER = {
     "revert_overlay": "reverting",
     "save": "authoring",
     "survey": "following",
+    "verify": "prove",
+    "verify_container": "containers",
+    "verify_hosts": "hosts",
 }
 
 
