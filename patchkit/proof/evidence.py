@@ -27,6 +27,7 @@ class Evidence:
     search: Search | None
     answer: Answer | None
     why_not: str = ""
+    cause_not: str = "not asked"
     refused: bool = False
 
     @property
@@ -44,8 +45,8 @@ class Evidence:
         """The modules to import. A ``__main__`` is a program: to import it is to run it."""
         return [item for item in self.sources if item.module and item.module.rpartition(".")[2] != "__main__"]
 
-    def without(self, why: str, *, refused: bool = False) -> Evidence:
-        return replace(self, why_not=why, refused=refused)
+    def without(self, cause: str, why: str, *, refused: bool = False) -> Evidence:
+        return replace(self, cause_not=cause, why_not=why, refused=refused)
 
     def answered(self, answer: Answer) -> Evidence:
         return replace(self, answer=answer)
@@ -61,5 +62,5 @@ class Evidence:
         if self.refused:
             return FileProof(name, "failed", "cannot start", self.why_not)
         if self.answer is None:
-            return FileProof(name, "not run", "not run", self.why_not)
+            return FileProof(name, "not run", self.cause_not, self.why_not)
         return FileProof(name, "failed", "no answer", f"the interpreter gave no answer: {self.answer.how_it_ended}")

@@ -33,7 +33,7 @@ def _compiles(evidence: Evidence, item: Expectation) -> FileProof:
         return evidence.untold(item.relative)
     data = evidence.view.read(item.path)
     if evidence.search is None or data is None:
-        return FileProof(item.relative, "not run", "not run", evidence.why_not)
+        return FileProof(item.relative, "not run", evidence.cause_not, evidence.why_not)
     major, minor, _ = evidence.search.python.version
     problem = check_python(data, item.relative, (major, minor))
     if evidence.answer is not None:
@@ -125,7 +125,7 @@ def _bytecode_by_reading(evidence: Evidence, item: Expectation, suspects: Mappin
         same = _same_code(data, source, item.path) if data[:4] == importlib.util.MAGIC_NUMBER else None
         if same is None:
             detail = f"{path} would run instead ({why}); only the image's Python can tell whether it is of this source"
-            return FileProof(item.relative, "not run", "not run", f"{detail}; {evidence.why_not}")
+            return FileProof(item.relative, "not run", evidence.cause_not, f"{detail}; {evidence.why_not}")
         if not same:
             return FileProof(item.relative, "failed", "stale bytecode", f"{path} would run instead: {why}")
     return FileProof(item.relative, "passed")

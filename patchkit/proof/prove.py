@@ -90,9 +90,9 @@ def _asked(
 ) -> Evidence:
     """The evidence with what the interpreter answers; or why it was not asked."""
     if not run:
-        return evidence.without("running programs of the image was not allowed")
+        return evidence.without("not allowed", "running programs of the image was not allowed")
     if not target.can_run:
-        return evidence.without("nothing here can run this image")
+        return evidence.without("no engine", "nothing here can run this image")
     question = Question(
         modules=list(dict.fromkeys([evidence.package, *(item.module for item in evidence.modules)])),
         files=[item.path for item in evidence.expectations],
@@ -112,7 +112,7 @@ def _asked(
         if not foreign and not any(words in text for words in _NOT_STARTED):
             raise
         why = f"{launch.interpreter} cannot be started as {_who(launch)}: {error.what}"
-        return evidence.without(why, refused=not foreign)
+        return evidence.without("cannot start", why, refused=not foreign)
     return evidence.answered(answer)
 
 
