@@ -33,6 +33,8 @@ from patchkit.images.model import Reference
 from patchkit.plan import Plan
 from patchkit.proof.processes import Inside, look_inside
 from patchkit.site.model import Launch
+from patchkit.site.probe import Question as Probe
+from patchkit.site.probe import ask
 from patchkit.site.record import find_dist, parse_record
 from patchkit.site.view import View
 from patchkit.stack.compose_model import Model, read
@@ -300,6 +302,24 @@ class World:
                 return launch, look_inside(live, launch, files, caches_of(launch, live.container.cwd))
         except PatchkitError:
             return None  # it ended meanwhile
+
+    @once
+    def bytecode(self) -> Mapping[str, Mapping[str, Any]]:
+        """Container ID -> what its interpreter says of the compiled files beside the patched sources. It imports none
+        of them."""
+        proven = [(item, done) for item in self.containers if isinstance(done := self.verified.get(item.id), Verified)]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            tables = pool.map(lambda one: self._bytecode(*one), proven)
+            return {item.id: table for (item, _), table in zip(proven, tables, strict=True)}
+
+    def _bytecode(self, container: Container, done: Verified) -> Mapping[str, Any]:
+        sources = [file.image_path for file in done.receipt.files if file.path.endswith(".py")]
+        try:
+            with running(container.id, next(iter(self.question.hosts), None)) as live:
+                launch = launch_for(live, Options(launch=done.receipt.launch_given or None))
+                return ask(live, launch, Probe(sources=sources)).table("bytecode")
+        except PatchkitError:
+            return {}  # it ended meanwhile
 
     def shipped(self, container: Container, base: str) -> Mapping[str, str]:
         """What RECORD says that the package's files were when they were installed: path -> sha256 (hex)."""

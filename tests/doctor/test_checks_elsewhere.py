@@ -11,9 +11,10 @@ from click.testing import CliRunner
 
 from patchkit.catalog.load import load_catalog
 from patchkit.cli.doctor import command
-from patchkit.doctor.checks import host
+from patchkit.deliver.image import LABEL_FINGERPRINT
+from patchkit.doctor.checks import engine, host
 from patchkit.doctor.run import CHECKS
-from patchkit.doctor.world import Container
+from patchkit.doctor.world import Container, Question
 from patchkit.errors import BadInput
 from patchkit.images.model import Mount
 from patchkit.lifecycle import lock
@@ -124,9 +125,9 @@ def test_a_user_outside_of_the_render_group_is_found(tmp_path, monkeypatch):
 def test_a_mount_without_its_label_is_found_where_selinux_is_on():
     target = "/x/scale.py"
     receipt = SimpleNamespace(mounts=(Mount("/files/scale.py", target),))
-    engine = SimpleNamespace(info={"SecurityOptions": ["name=seccomp,profile=default", "name=selinux"]})
+    enforcing = SimpleNamespace(info={"SecurityOptions": ["name=seccomp,profile=default", "name=selinux"]})
 
-    def finds(mode, engine=engine):
+    def finds(mode, engine=enforcing):
         server = container(Mounts=[mounted("/files/scale.py", target, Mode=mode)])
         return found("selinux-label", engine=engine, containers=(server,), receipt_of=lambda container: receipt)
 
@@ -136,8 +137,20 @@ def test_a_mount_without_its_label_is_found_where_selinux_is_on():
 
 
 def test_what_an_engine_cannot_do_is_told():
-    engine = SimpleNamespace(host="unix:///run/podman/podman.sock", shortcomings=("it does not tell owners",))
-    assert [finding.what for finding in found("engine-gap", engine=engine)] == ["it does not tell owners"]
+    podman = SimpleNamespace(host="unix:///run/podman/podman.sock", shortcomings=("it does not tell owners",))
+    assert [finding.what for finding in found("engine-gap", engine=podman)] == ["it does not tell owners"]
+
+
+@pytest.mark.parametrize(("image", "ids"), [(None, ["vllm:a"]), ("vllm:a", ["vllm:a"]), ("vllm:b", [])])
+def test_engines_that_differ_are_found(monkeypatch, image, ids):
+    def listed(**tags):
+        return [{"RepoTags": [f"vllm:{tag}"], "Labels": {LABEL_FINGERPRINT: label}} for tag, label in tags.items()]
+
+    hosts = {"ssh://one": listed(a="1" * 64, b="2" * 64), "ssh://two": listed(a="3" * 64, b="2" * 64)}
+    monkeypatch.setattr(engine, "connect", lambda host: SimpleNamespace(images=lambda label: hosts[host]))
+    differ = found("nodes-differ", question=Question(hosts=tuple(hosts), image=image))
+    assert [finding.where for finding in differ] == ids
+    assert all("ssh://one: 1111" in finding.evidence and "ssh://two: 3333" in finding.evidence for finding in differ)
 
 
 @pytest.mark.parametrize(("states", "count"), [(("upstream", "upstream"), 1), (("upstream", "applies"), 0), ((), 0)])
@@ -162,7 +175,7 @@ def test_a_patch_that_no_known_image_needs_is_proposed_for_retirement(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    ("asked", "near"), [("tag-move", "tag-moved"), ("tagmoved", "tag-moved"), ("stale", "container-not-proven")]
+    ("asked", "near"), [("tag-move", "tag-moved"), ("tagmoved", "tag-moved"), ("stale", "bytecode-stale")]
 )
 def test_a_check_is_found_by_a_near_name_or_a_word_of_its_text(asked, near):
     with pytest.raises(BadInput, match=f"did you mean .*{near}"):

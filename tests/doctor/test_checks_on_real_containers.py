@@ -198,12 +198,13 @@ def test_an_empty_folder_in_the_place_of_patches_or_of_a_module_is_found(
     engine, fixture_image, scratch, doctor, tmp_path
 ):
     image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
-    volumes = [f"{tmp_path}/none:/patches:ro", f"{tmp_path}/none.py:{SCALE}:ro", f"{tmp_path}/cache:/cache"]
+    new = f"{SITE}/tinyserve/ops/new.py"  # over a file that is there an engine refuses to mount a folder
+    volumes = [f"{tmp_path}/none:/patches:ro", f"{tmp_path}/none.py:{new}:ro", f"{tmp_path}/cache:/cache"]
     container = engine.containers.run(
         image, ["600"], entrypoint=["/bin/busybox", "sleep"], name=scratch.name("c"), detach=True, volumes=volumes
     )
     found = doctor("--container", container.name, status=1)["mount-empty"]
-    assert {finding["where"] for finding in found} == {f"{container.name}:/patches", f"{container.name}:{SCALE}"}
+    assert {finding["where"] for finding in found} == {f"{container.name}:/patches", f"{container.name}:{new}"}
 
 
 def test_what_patches_are_for_and_nobody_delivered_is_found(engine, fixture_image, scratch, doctor, tmp_path):
@@ -243,8 +244,8 @@ def test_bytecode_that_runs_instead_of_the_patched_source_is_found(
         "invalidation_mode=p.PycInvalidationMode.UNCHECKED_HASH)"
     )
     assert container.exec_run(["/opt/venv/bin/python3", "-c", compile_other]).exit_code == 0
-    found = doctor("--container", container.name, status=1)["container-not-proven"]
-    assert any(finding["what"].startswith("bytecode: ") for finding in found)
+    (found,) = doctor("--container", container.name, status=1)["bytecode-stale"]
+    assert found["where"] == f"{container.name}:{SCALE}"
 
 
 def test_a_package_that_is_a_link_is_told(engine, fixture_image, scratch, doctor, tmp_path):
@@ -267,11 +268,13 @@ def test_a_second_patcher_that_met_the_read_only_mount_is_found(bound, running, 
     assert found[0]["where"].endswith(SCALE)
 
 
-def test_engines_that_differ_are_found(fixture_image, scratch, patchkit, tiny, doctor, engine_by_tcp):
+def test_one_engine_by_two_addresses_does_not_differ_from_itself(
+    fixture_image, scratch, patchkit, tiny, doctor, engine_by_tcp
+):
     image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
     patchkit("apply", "--image", image, *tiny, status=0)
-    same = doctor("--host", "unix:///var/run/docker.sock", "--host", engine_by_tcp)
-    assert "nodes-differ" not in same
+    hosts = ["--host", "unix:///var/run/docker.sock", "--host", engine_by_tcp]
+    assert "nodes-differ" not in doctor("--image", f"{image}-patchkit", *hosts)
 
 
 def test_what_is_asked_about_must_be_there(patchkit, engine):

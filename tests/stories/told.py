@@ -306,7 +306,7 @@ STORIES = (
         28,
         "The file was new, its time was the old one, and the old compiled file ran.",
         "syv-ai, cpython#121376",
-        "Prevented by `apply` (other times, compiled files taken out); found by the level `bytecode` and `doctor`.",
+        "Prevented by `apply`: other times, no old compiled files. Found at the level `bytecode` and by `doctor` (`bytecode-stale`).",
         (
             f"{_HERE}test_compiled_files_of_any_kind_do_not_run_instead_of_the_patch",
             f"{_DOCTOR}test_bytecode_that_runs_instead_of_the_patched_source_is_found",
@@ -363,7 +363,7 @@ STORIES = (
         "Found by `verify --host A --host B` and `doctor --host A --host B` (`nodes-differ`): one fingerprint for all.",
         (
             f"{_RUNNING}test_the_same_image_is_proven_on_several_engines_at_once_one_line_each",
-            f"{_DOCTOR}test_engines_that_differ_are_found",
+            "doctor/test_checks_elsewhere.py::test_engines_that_differ_are_found",
         ),
     ),
     Story(

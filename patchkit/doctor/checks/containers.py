@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from patchkit.api.prove import Verified
@@ -158,8 +158,8 @@ def receipt_unreadable(world: World) -> Iterator[Report]:
     "error",
     "a container does not run the files that were delivered",
     """The receipt says which bytes must lie where; read from outside, the container has others, or its launch would
-    find other files, or a compiled file would run instead of the patched source. A newer image under the mounts, a
-    second patcher, a shadowing folder, a changed PYTHONPATH and stale bytecode all end here.""",
+    find other files. A newer image under the mounts, a second patcher, a shadowing folder and a changed PYTHONPATH all
+    end here.""",
 )
 def not_proven(world: World) -> Iterator[Report]:
     for container in world.containers:
@@ -175,6 +175,25 @@ def not_proven(world: World) -> Iterator[Report]:
                         )
         elif done is not None:
             yield Report(done.what, where=container.name, remedy=done.remedy or "")
+
+
+@check(
+    "bytecode-stale",
+    "error",
+    "a compiled file runs instead of the patched source",
+    """Python takes a .pyc whose stated time and size fit the source, or that is marked as never to be checked, without
+    looking at the source (cpython#121376): the file is patched, and the old code runs. The container's own interpreter
+    says which it would take; nothing of the package is imported for that.""",
+)
+def bytecode_stale(world: World) -> Iterator[Report]:
+    for container in world.containers:
+        for path, told in world.bytecode.get(container.id, {}).items():
+            if isinstance(told, Mapping) and told.get("runs") and told.get("same") is not True:
+                yield Report(
+                    f"{told.get('pyc')} would run instead",
+                    where=f"{container.name}:{path}",
+                    remedy=f"recreate the container; see all levels: patchkit verify --container {container.name}",
+                )
 
 
 @check(

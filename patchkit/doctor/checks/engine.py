@@ -118,17 +118,24 @@ def disk(world: World) -> Iterator[Report]:
     "nodes-differ",
     "error",
     "engines hold different patched code under one name",
-    "A model that runs on several hosts must run the same patched code on each: compare the fingerprints.",
+    """A model that runs on several hosts must run the same patched code on each. Fingerprints are compared name by
+    name, or of the one image asked about.""",
 )
 def nodes(world: World) -> Iterator[Report]:
     prints: dict[str, dict[str, str]] = {}
+    asked = _tagged(world.question.image)
     for host in world.question.hosts if len(world.question.hosts) > 1 else ():
         found = connect(host)
         for item in found.images(LABEL_FINGERPRINT):
-            for tag in item.get("RepoTags") or ():
+            for tag in [tag for tag in item.get("RepoTags") or () if asked in (None, tag)]:
                 prints.setdefault(str(tag), {})[host] = str(item["Labels"][LABEL_FINGERPRINT])
     for tag, by_host in sorted(prints.items()):
         told = {host: by_host.get(host, "not there") for host in world.question.hosts}
         if len(set(told.values())) > 1:
             evidence = ", ".join(f"{host}: {fingerprint[:16]}" for host, fingerprint in told.items())
             yield Report("not the same on every host", where=tag, evidence=evidence, remedy="patchkit apply on each")
+
+
+def _tagged(name: str | None) -> str | None:
+    """An image's name as engines list it, with its tag."""
+    return name if name is None or ":" in name.rpartition("/")[2] else f"{name}:latest"
