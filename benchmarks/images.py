@@ -11,6 +11,8 @@ Second look: files of a known image against the first time.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -27,6 +29,7 @@ from patchkit.images.model import Change, Derivation, Image
 from patchkit.images.paths import realpath
 from tests import images
 from tests.image_stores.servers import registry
+from tests.images.large import Filler
 from tests.images.variants import SITE
 
 FILES = ("vllm/models/flint/ops/norm.py", "vllm/models/flint/ops/moe.py", "vllm/models/flint/model.py")
@@ -64,8 +67,10 @@ def forget() -> None:
 def bench_registry() -> None:
     with scratch() as work, registry(work / "registry") as host:
         source = f"{host}/big:latest"
+        unknown_image(work / "layout")
         copy = ("skopeo", "copy", "-q", "--preserve-digests", "--dest-tls-verify=false")
-        run(*copy, f"oci:{images.layout('big')}:latest", f"docker://{source}")
+        run(*copy, f"oci:{work}/layout:latest", f"docker://{source}")
+        shutil.rmtree(work / "layout")
         told: dict[str, object] = {}
 
         def ours(name: str) -> None:
@@ -80,11 +85,13 @@ def bench_registry() -> None:
 
         def docker() -> None:
             run("docker", "pull", "-q", source)
-            build(source, derived, work / "context")
+            built.append(build(source, derived, work / "context"))
             run("docker", "push", "-q", derived)
 
+        built: list[str] = []
+
         def unload() -> None:
-            for name in (derived, source):
+            for name in (derived, source, *built):  # what was built before holds the base's layers too
                 subprocess.run(["docker", "rmi", "-f", name], capture_output=True, check=False)
 
         cases = [
@@ -109,15 +116,31 @@ def bench_registry() -> None:
             unload()
 
 
-def build(source: str, target: str, context: Path) -> None:
-    """The same work as a Dockerfile: three files copied over, new each time."""
+def unknown_image(layout: Path) -> None:
+    """The ``big`` fixture with other filler, which no engine can have seen; PATCHKIT_BENCH_GB makes it smaller."""
+    known = images.build("big")
+    filler = layout.with_name("filler.tar")
+    count = int(float(os.environ.get("PATCHKIT_BENCH_GB", "3")) * 16)
+    Filler(f"/opt/weights-{uuid.uuid4()}", count, 64 * 1024 * 1024).write(filler)
+    layers = [filler if path.stat().st_size > 1_000_000_000 else path for path in known.layers]
+    config = json.loads(known.config)
+    with filler.open("rb") as stream:
+        digest = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+    ids = config["rootfs"]["diff_ids"]
+    config["rootfs"]["diff_ids"] = [digest if path == filler else one for path, one in zip(layers, ids, strict=True)]
+    images.write_layout(layout, json.dumps(config).encode(), tuple(layers))
+    filler.unlink()
+
+
+def build(source: str, target: str, context: Path) -> str:
+    """The same work as a Dockerfile: three files copied over, new each time. Gives the image ID."""
     context.mkdir(exist_ok=True)
     lines = [f"FROM {source}"]
     for number, name in enumerate(FILES):
         (context / str(number)).write_text(f"# {uuid.uuid4()}\n")
         lines.append(f"COPY {number} {SITE}/{name}")
     (context / "Dockerfile").write_text("\n".join(lines) + "\n")
-    run("docker", "build", "-q", "-t", target, context)
+    return run("docker", "build", "-q", "-t", target, context).strip()
 
 
 def crane(source: str, target: str, work: Path) -> None:
