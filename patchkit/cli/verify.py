@@ -11,7 +11,8 @@ import click
 from patchkit import api
 from patchkit.cli import options, show
 from patchkit.cli.render import clean, document, print_json, table
-from patchkit.deliver.receipt import level_json
+from patchkit.deliver.output import EVIDENCE_NAME, make_folder, write_file
+from patchkit.deliver.receipt import evidence, level_json
 from patchkit.findings import worst
 from patchkit.proof.model import LEVELS
 from patchkit.proof.verdict import verdict
@@ -54,11 +55,13 @@ def command(
 
     The first four must pass; imports and asserts may be blocked by something that the patches do not touch (a missing
     module, a driver), unless --require names them. With --host the same is done on each engine, and all must run the
-    same patched code.
+    same patched code. With --gpus or --device the patches' numeric asserts run on the hardware that is there, and what
+    they measured is written to evidence.json in the output folder, to be kept or shared.
 
     \b
     patchkit verify --image vllm-xpu:nightly-patchkit
     patchkit verify --receipt .patchkit/receipt.json --require imports
+    patchkit verify --image vllm-xpu:nightly-patchkit --device /dev/dri
     patchkit verify --container vllm
     patchkit verify --container vllm --host ssh://a --host ssh://b
     """
@@ -71,12 +74,17 @@ def command(
     else:
         done = api.verify(image, options, receipt_path=receipt, output_folder=output, devices=devices, gpus=gpus)
     parts = _parts(done)
+    if devices or gpus:
+        make_folder(output)
+        write_file(output / EVIDENCE_NAME, evidence(done.receipt, done.proof))
     if as_json:
         print_json(document("verify", **parts))
     else:
         click.echo(clean(f"{done.reference}: {len(done.receipt.files)} files, fingerprint {done.receipt.fingerprint}"))
         show.print_levels(parts["levels"])
         show.print_findings(parts["findings"])
+        if devices or gpus:
+            click.echo(f"evidence    {(output / EVIDENCE_NAME).absolute()}")
     return _status(done, require)
 
 

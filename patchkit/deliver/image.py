@@ -8,11 +8,11 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from patchkit.deliver.receipt import Receipt, ReceiptFile, ReceiptPatch, files_of
+from patchkit.deliver.receipt import Receipt, ReceiptFile, built, check_files, files_of
 from patchkit.errors import Refused
 from patchkit.images import paths
 from patchkit.images.model import Change, Derivation, Filesystem, Identity, Subject
-from patchkit.plan import Plan, PlannedFile, fingerprint_of
+from patchkit.plan import Plan, PlannedFile
 from patchkit.site.model import Site
 from patchkit.site.pycache import source_of
 
@@ -83,54 +83,69 @@ def receipt_in(image: Subject) -> Receipt | None:
         patchkit.errors.Refused: ``receipt-unreadable``, the label names a receipt that is not there, is no receipt, or
             does not fit the label's fingerprint.
     """
-    config = json.loads(image.config)
-    labels = (config.get("config") or {}).get("Labels") or {}
+    labels = labels_of(image.config)
     if LABEL_FINGERPRINT not in labels:
         return None
-    place = str(labels.get(LABEL_RECEIPT, ""))
-    data = paths.read(image.fs, place) if place.startswith("/") else None
+    place = labels.get(LABEL_RECEIPT, "")
     try:
+        if not place.startswith("/") or posixpath.normpath(place) != place:
+            raise ValueError("its place is no plain path")
+        data = paths.read(image.fs, place)
         if data is None:
             raise ValueError("it is not there")
         receipt = _from_layer(json.loads(data), image, labels, posixpath.dirname(posixpath.dirname(place)))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Refused(
             "receipt-unreadable",
             f"the image is labelled as patched, and its receipt cannot be used: {error}",
             where=f"{image.reference} {place}".rstrip(),
-            remedy="deliver again from the origin: patchkit apply --image "
-            + str(labels.get(LABEL_ORIGIN_NAME, "IMAGE")),
+            remedy="deliver again from the origin: patchkit apply --image " + labels.get(LABEL_ORIGIN_NAME, "IMAGE"),
         ) from None
     return receipt
 
 
-def _from_layer(content: Mapping[str, Any], image: Subject, labels: Mapping[str, str], base: str) -> Receipt:
+def labels_of(config: bytes) -> dict[str, str]:
+    """The labels in an image's config; what is no label, as an engine would never write it, is left out."""
+    inner = json.loads(config).get("config")
+    found = inner.get("Labels") if isinstance(inner, dict) else None
+    return {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
+
+
+def _from_layer(content: Any, image: Subject, labels: Mapping[str, str], base: str) -> Receipt:
     if content["schema"] != _SCHEMA or content["version"] != 1:
         raise ValueError(f"schema {content['schema']!r} version {content['version']!r}")
-    files = tuple(
-        ReceiptFile(image_path=posixpath.join(base, file["path"]), **{**file, "lines": tuple(file["lines"])})
-        for file in content["files"]
+    files = [{**file, "image_path": posixpath.join(base, str(file["path"]))} for file in content["files"]]
+    origin = Identity(labels.get(LABEL_ORIGIN_DIGEST, ""), image.identity.diff_ids[:-1], image.identity.platform)
+    receipt: Receipt = built(
+        Receipt,
+        {
+            "kind": "image",
+            "origin": f"{labels.get(LABEL_ORIGIN_KIND, '')}:{labels.get(LABEL_ORIGIN_NAME, '')}",
+            "origin_identity": _plain(origin),
+            "delivered": str(image.reference),
+            "delivered_identity": _plain(image.identity),
+            "manifest": content["manifest"],
+            "package": content["package"],
+            "package_version": content["package_version"],
+            "copy": posixpath.join(base, str(content["package"])),
+            "launch": None,
+            "launch_given": "",
+            "patches": content["patches"],
+            "files": files,
+            "fingerprint": content["fingerprint"],
+            "mounts": [],
+            "levels": [],
+        },
     )
-    fingerprint = fingerprint_of({file.path: file.post for file in files})
-    if not fingerprint == content["fingerprint"] == labels[LABEL_FINGERPRINT]:
+    check_files(receipt.files, receipt.fingerprint)
+    if receipt.fingerprint != labels[LABEL_FINGERPRINT]:
         raise ValueError("its files do not add up to the fingerprint of the label")
-    origin = Identity(str(labels.get(LABEL_ORIGIN_DIGEST, "")), image.identity.diff_ids[:-1], image.identity.platform)
-    return Receipt(
-        kind="image",
-        origin=f"{labels.get(LABEL_ORIGIN_KIND, '')}:{labels.get(LABEL_ORIGIN_NAME, '')}",
-        origin_identity=origin,
-        delivered=str(image.reference),
-        delivered_identity=image.identity,
-        manifest=content["manifest"],
-        package=content["package"],
-        package_version=content["package_version"],
-        copy=posixpath.join(base, content["package"]),
-        launch=None,
-        launch_given="",
-        patches=tuple(ReceiptPatch(**patch) for patch in content["patches"]),
-        files=files,
-        fingerprint=fingerprint,
-    )
+    return receipt
+
+
+def _plain(identity: Identity) -> Any:
+    """As JSON would hold it."""
+    return json.loads(json.dumps(dataclasses.asdict(identity)))
 
 
 def _without_place(file: ReceiptFile) -> dict[str, Any]:

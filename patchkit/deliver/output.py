@@ -18,6 +18,7 @@ from patchkit.errors import Unreachable
 
 OVERLAY_NAME = "compose.patchkit.yaml"
 RECEIPT_NAME = "receipt.json"
+EVIDENCE_NAME = "evidence.json"
 
 #: The modification time of a patched file that is mounted. It must differ from the original's, or Python runs the stale
 #: .pyc when the sizes are equal too (https://github.com/python/cpython/issues/121376), and must not follow the clock.

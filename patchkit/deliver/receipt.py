@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import posixpath
+import stat
+import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from patchkit.errors import BadInput, Refused
 from patchkit.images.model import Identity, Mount
-from patchkit.plan import Plan
+from patchkit.plan import Plan, fingerprint_of
 from patchkit.proof.model import ABSENT, Expectation, Proof
 from patchkit.site.model import Launch
 
 DeliveryKind = Literal["image", "bind", "container", "none"]
 
 _SCHEMA = "patchkit.receipt"
+
+#: No receipt comes near it. A label of an image may name any file of this machine as a receipt.
+_MAX_SIZE = 16 * 1024 * 1024
 _KEPT_ENV = frozenset({"PATH", "VIRTUAL_ENV", "CONDA_PREFIX"})
 
 
@@ -113,7 +120,7 @@ def receipt_of(
         files=files_of(plan, owned=kind != "bind"),
         fingerprint=plan.fingerprint,
         mounts=mounts,
-        levels=tuple(level_json(proof)),
+        levels=tuple(_without_measurements(level) for level in level_json(proof)),
     )
 
 
@@ -141,9 +148,44 @@ def level_json(proof: Proof) -> list[dict[str, Any]]:
     return [dataclasses.asdict(level) for level in proof.levels]
 
 
+def _without_measurements(level: dict[str, Any]) -> dict[str, Any]:
+    """The level without what asserts measured: two runs give the same receipt; the evidence has a file of its own."""
+    return {**level, "files": [{**file, "output": "", "versions": []} for file in level["files"]]}
+
+
 def to_bytes(receipt: Receipt) -> bytes:
     """The receipt file's content."""
     content = {"schema": _SCHEMA, "version": 1, **_as_json(receipt)}
+    return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
+
+
+def evidence(receipt: Receipt, proof: Proof) -> bytes:
+    """What the asserts showed on the hardware that was there, as a file that a person can share: which patched code on
+    which image, each assert's state and what it printed, and the versions it ran on. No environment, no paths of the
+    host."""
+    asserts = next(level for level in proof.levels if level.name == "asserts")
+    content = {
+        "schema": "patchkit.evidence",
+        "version": 1,
+        "image": receipt.delivered_identity.config,
+        "platform": receipt.delivered_identity.platform,
+        "package": receipt.package,
+        "package_version": receipt.package_version,
+        "fingerprint": receipt.fingerprint,
+        "patches": [dataclasses.asdict(patch) for patch in receipt.patches],
+        "state": asserts.state,
+        "asserts": [
+            {
+                "name": file.name,
+                "state": file.state,
+                "cause": file.cause,
+                "detail": file.detail,
+                "output": file.output,
+                "versions": dict(file.versions),
+            }
+            for file in asserts.files
+        ],
+    }
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 
@@ -155,7 +197,7 @@ def load(path: Path) -> Receipt:
         patchkit.errors.BadInput: ``bad-receipt``, it is none that patchkit wrote.
     """
     try:
-        data = path.read_bytes()
+        data = _bytes_of(path)
     except FileNotFoundError:
         raise Refused(
             "no-receipt",
@@ -167,10 +209,10 @@ def load(path: Path) -> Receipt:
         raise BadInput("bad-receipt", f"cannot be read: {error.strerror}", where=str(path)) from None
     try:
         return _from_json(json.loads(data))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, RecursionError) as error:
         raise BadInput(
             "bad-receipt",
-            f"this is no receipt that patchkit wrote ({error})",
+            f"this is no receipt that patchkit wrote ({_told(error)})",
             where=str(path),
             remedy="deliver again: patchkit apply --image IMAGE",
         ) from None
@@ -185,20 +227,85 @@ def _as_json(value: Any) -> dict[str, Any]:
     return dataclasses.asdict(value)
 
 
-def _from_json(data: Mapping[str, Any]) -> Receipt:
-    if data["schema"] != _SCHEMA or data["version"] != 1:
-        raise ValueError(f"schema {data['schema']!r} version {data['version']!r}")
-    fields = {name: data[name] for name in (field.name for field in dataclasses.fields(Receipt))}
-    fields["origin_identity"] = _identity(data["origin_identity"])
-    fields["delivered_identity"] = _identity(data["delivered_identity"])
-    launch = data["launch"]
-    fields["launch"] = launch and Launch(**{**launch, "flags": tuple(launch["flags"])})
-    fields["patches"] = tuple(ReceiptPatch(**patch) for patch in data["patches"])
-    fields["files"] = tuple(ReceiptFile(**{**file, "lines": tuple(file["lines"])}) for file in data["files"])
-    fields["mounts"] = tuple(Mount(**mount) for mount in data["mounts"])
-    fields["levels"] = tuple(data["levels"])
-    return Receipt(**fields)
+def _bytes_of(path: Path) -> bytes:
+    """The file's bytes, without waiting for any: a pipe or a device is no receipt, and would hold us up."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(None, "it is no regular file")
+        data = file.read(_MAX_SIZE + 1)
+    if len(data) > _MAX_SIZE:
+        raise OSError(None, f"it is larger than {_MAX_SIZE} bytes")
+    return data
 
 
-def _identity(data: Mapping[str, Any]) -> Identity:
-    return Identity(**{**data, "diff_ids": tuple(data["diff_ids"]), "repo_digests": tuple(data["repo_digests"])})
+def _told(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def _from_json(data: Any) -> Receipt:
+    content = dict(_typed(Mapping[str, Any], data, "the receipt"))
+    schema, version = content.pop("schema"), content.pop("version")
+    if schema != _SCHEMA or version != 1:
+        raise ValueError(f"schema {schema!r} version {version!r}")
+    receipt: Receipt = built(Receipt, content)
+    check_files(receipt.files, receipt.fingerprint)
+    return receipt
+
+
+def check_files(files: tuple[ReceiptFile, ...], fingerprint: str) -> None:
+    """Raise ValueError unless the files are what the fingerprint names, and lie where a package's files can lie: a
+    proof of other files, or of none, would prove nothing."""
+    for file in files:
+        inside = posixpath.normpath(file.path) == file.path and not file.path.startswith(("/", "../"))
+        if not inside or file.path in (".", ".."):
+            raise ValueError(f"{file.path!r} is no path inside of a package")
+        if not file.image_path.startswith("/") or posixpath.normpath(file.image_path) != file.image_path:
+            raise ValueError(f"{file.image_path!r} is no plain path inside of an image")
+    if not files:
+        raise ValueError("it names no file")
+    if len({file.path for file in files}) != len(files):
+        raise ValueError("it names a file twice")
+    if fingerprint_of({file.path: file.post for file in files}) != fingerprint:
+        raise ValueError("its files do not add up to its fingerprint")
+
+
+def built(kind: Any, value: Any, where: str = "") -> Any:
+    """The dataclass ``kind`` from the JSON value that ``dataclasses.asdict`` makes of it.
+
+    Raises:
+        ValueError: a field is missing, is none of this class, or holds a value of another type.
+    """
+    hints = get_type_hints(kind)
+    content = _typed(Mapping[str, Any], value, where or "it")
+    for name in sorted(content.keys() ^ hints.keys()):
+        raise ValueError(f"{where}{'.' if where else ''}{name} is {'unknown' if name in content else 'missing'}")
+    return kind(
+        **{name: _typed(hint, content[name], f"{where}{'.' if where else ''}{name}") for name, hint in hints.items()}
+    )
+
+
+def _typed(kind: Any, value: Any, where: str) -> Any:
+    """The JSON value as the annotation ``kind`` wants it; ValueError where it is of another type."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if dataclasses.is_dataclass(kind):
+        return built(kind, value, where)
+    if origin in (Union, types.UnionType):  # only ``X | None`` is used
+        return None if value is None else _typed(inner[0], value, where)
+    if origin is tuple and isinstance(value, list):
+        return tuple(_typed(inner[0], item, f"{where}[{index}]") for index, item in enumerate(value))
+    if origin is Mapping and isinstance(value, dict):
+        return {_typed(str, name, where): _typed(inner[1], item, f"{where}.{name}") for name, item in value.items()}
+    if origin is Literal and isinstance(value, str) and value in inner:
+        return value
+    if kind is str and isinstance(value, str):
+        # Names that are no UTF-8 are held as surrogates; other surrogates, and a NUL, are in no name of any file.
+        if "\0" in value:
+            raise ValueError(f"{where} holds a NUL")
+        value.encode("utf-8", "surrogateescape")
+        return value
+    if kind is int and type(value) is int:
+        return value
+    raise ValueError(f"{where} is {json.dumps(value)[:80]}")

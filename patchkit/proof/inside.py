@@ -221,10 +221,17 @@ def _asserted(evidence: Evidence, name: str, index: int) -> FileProof:
         return _ended(name, told["ended"])
     if "error" in told:
         verdict = judge(told["error"], grounds_of(evidence))
-        return FileProof(name, verdict.state, verdict.cause, verdict.detail)
-    if told:
+        return FileProof(name, verdict.state, verdict.cause, verdict.detail, *_said(told))
+    if set(told) != {"output", "versions"}:
         return FileProof(name, "failed", "no answer", "the assert's process said something else than it should")
-    return FileProof(name, "passed")
+    return FileProof(name, "passed", "", "", *_said(told))
+
+
+def _said(told: Mapping[str, Any]) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """What an assert printed, and what it ran on."""
+    on = told.get("versions")
+    pairs = on.items() if isinstance(on, Mapping) else ()
+    return str(told.get("output", "")), tuple(sorted((str(name), str(value)) for name, value in pairs))
 
 
 def _first_line(code: str) -> str:

@@ -42,12 +42,15 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class FileProof:
-    """One file (or assert) at one level. ``cause`` is short and stable (``torch``), ``detail`` a sentence."""
+    """One file (or assert) at one level. ``cause`` is short and stable (``torch``), ``detail`` a sentence. ``output``
+    is what an assert printed and ``versions`` what it ran on: evidence that a person can share."""
 
     name: str
     state: LevelState
     cause: str = ""
     detail: str = ""
+    output: str = ""
+    versions: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

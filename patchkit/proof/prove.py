@@ -126,11 +126,16 @@ def _level(name: LevelName, proofs: list[FileProof], evidence: Evidence) -> Leve
         return Level(name, "not run", "nothing expected", "there is no file to prove anything about")
     if not proofs:
         return Level(name, "passed", detail=_EMPTY[name])
-    state = min((proof.state for proof in proofs), key=_WORST.index)
-    worst = [proof for proof in proofs if proof.state == state]
+    # Whoever passes no card through asks for what can be shown without one; the rest is told, not held against it.
+    apart = [proof for proof in proofs if (proof.state, proof.cause) == ("not run", "gpu")]
+    counted = [proof for proof in proofs if proof not in apart] or proofs
+    state = min((proof.state for proof in counted), key=_WORST.index)
+    worst = [proof for proof in counted if proof.state == state]
     if state == "passed":
-        details = dict.fromkeys(proof.detail for proof in proofs if proof.detail)
-        return Level(name, state, detail="; ".join([_counted(len(proofs)), *details]), files=tuple(proofs))
+        details = dict.fromkeys(proof.detail for proof in counted if proof.detail)
+        if apart:
+            details[f"{len(apart)} more need a GPU: --gpus or --device"] = None
+        return Level(name, state, detail="; ".join([_counted(len(counted)), *details]), files=tuple(proofs))
     causes = dict.fromkeys(proof.cause for proof in worst if proof.cause)
     first = f"{worst[0].name}: {worst[0].detail}" if worst[0].detail else worst[0].name
     more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""

@@ -54,8 +54,39 @@ def with_bytes(result):
     return result
 
 
+def versions():
+    """What the assert ran on: libraries, and the drivers of the cards where the kernel tells them."""
+    found = {}
+    for name in ("torch", "triton"):
+        if name in sys.modules:
+            found[name] = str(getattr(sys.modules[name], "__version__", ""))
+    if "torch" in sys.modules:
+        for name in ("cuda", "hip", "xpu"):
+            found["torch.version." + name] = str(getattr(sys.modules["torch"].version, name, None) or "")
+    for path in ("/proc/driver/nvidia/version", "/sys/module/amdgpu/version", "/sys/module/xe/version"):
+        try:
+            with open(path) as file:
+                found[path] = file.readline().strip()
+        except OSError:
+            pass
+    return found
+
+
 def asserted(task):
     names = {"__name__": "patchkit_assert"}
+    said = []
+
+    class Listening:
+        """Standard output of the assert: what it measured is part of the evidence."""
+
+        def write(self, text):
+            said.append(text)
+            return len(text)
+
+        def flush(self):
+            pass
+
+    out = sys.stdout
     try:
         if task["before"]:
             exec(compile(task["before"], "<before>", "exec", dont_inherit=True), names)
@@ -63,10 +94,13 @@ def asserted(task):
         names["module"] = sys.modules[task["module"]]
         top = task["module"].partition(".")[0]
         names[top] = sys.modules[top]
+        sys.stdout = Listening()
         exec(compile(task["code"], "<assert>", "exec", dont_inherit=True), names)
     except BaseException as error:
-        return {"error": told(error)}
-    return {}
+        return {"error": told(error), "output": "".join(said)[-4000:], "versions": versions()}
+    finally:
+        sys.stdout = out
+    return {"output": "".join(said)[-4000:], "versions": versions()}
 
 
 def work(task):
