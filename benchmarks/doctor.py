@@ -20,10 +20,11 @@ def main() -> None:
     prefix = f"patchkit-bench-{os.getpid()}"
     names = [f"{prefix}/tinyserve:{number}" for number in range(IMAGES)]
     containers: list[str] = []
+    doctor = ("doctor", "--catalog", str(CATALOG), "--json")
     with tempfile.TemporaryDirectory() as folder:
 
         def patchkit(*arguments: str) -> None:
-            # Two other patched images may be on the engine with findings of their own: exit status 1 is fine.
+            # Whatever else is on the engine may have findings of its own: exit status 1 is fine.
             done = subprocess.run([sys.executable, "-m", "patchkit", *arguments], cwd=folder, capture_output=True)
             assert done.returncode in (0, 1), done.stderr.decode()
 
@@ -31,7 +32,9 @@ def main() -> None:
             for number, name in enumerate(names):
                 # Five origins, or all five would be one image.
                 text = f"FROM {base}\nLABEL number={number}\nENV TINYSERVE_SECONDS=600\n"
-                subprocess.run(["docker", "build", "-q", "-t", name, "-"], input=text.encode(), check=True)
+                subprocess.run(
+                    ["docker", "build", "-q", "-t", name, "-"], input=text.encode(), capture_output=True, check=True
+                )
                 patchkit("apply", "--image", name, "--catalog", str(CATALOG), "--manifest", "tinyserve")
                 containers += [run("docker", "run", "-d", f"{name}-patchkit").strip() for _ in range(EACH)]
             cases = [
@@ -43,7 +46,6 @@ def main() -> None:
                 Case("doctor, one container", lambda: patchkit(*doctor, "--container", containers[0])),
                 Case("doctor, all containers", lambda: patchkit(*doctor)),
             ]
-            doctor = ("doctor", "--catalog", str(CATALOG), "--json")
             result = measure("doctor", cases, rounds=5)
         finally:
             subprocess.run(["docker", "rm", "-f", *containers], capture_output=True)

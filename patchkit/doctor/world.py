@@ -305,12 +305,17 @@ class World:
 
     @once
     def bytecode(self) -> Mapping[str, Mapping[str, Any]]:
-        """Container ID -> what its interpreter says of the compiled files beside the patched sources. It imports none
-        of them."""
-        proven = [(item, done) for item in self.containers if isinstance(done := self.verified.get(item.id), Verified)]
+        """Container ID -> what its interpreter says of the compiled files beside the patched sources, where reading
+        them left it open. It imports none of them."""
+        asked = [
+            (item, done)
+            for item in self.containers
+            if isinstance(done := self.verified.get(item.id), Verified)
+            and any(level.name == "bytecode" and level.state != "passed" for level in done.proof.levels)
+        ]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            tables = pool.map(lambda one: self._bytecode(*one), proven)
-            return {item.id: table for (item, _), table in zip(proven, tables, strict=True)}
+            tables = pool.map(lambda one: self._bytecode(*one), asked)
+            return {item.id: table for (item, _), table in zip(asked, tables, strict=True)}
 
     def _bytecode(self, container: Container, done: Verified) -> Mapping[str, Any]:
         sources = [file.image_path for file in done.receipt.files if file.path.endswith(".py")]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import posixpath
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from patchkit.errors import BadInput, Refused, Unreachable
 from patchkit.images import sandbox
 from patchkit.images.daemon_files import ArchiveFilesystem
 from patchkit.images.engine import Engine, EngineError, Json
+from patchkit.images.hostfs import HostFilesystem
 from patchkit.images.model import Change, Filesystem, Reference, Run, RunResult
 
 #: Runs in the container, reads the changes from standard input: everything is written under temporary names first, then
@@ -95,7 +98,7 @@ class Container:
         self.id = str(inspected["Id"])
         self.name = str(inspected.get("Name") or name).lstrip("/")
         self._config: Json = inspected.get("Config") or {}
-        self._files: ArchiveFilesystem | None = None
+        self._files: ArchiveFilesystem | HostFilesystem | None = None
 
     # -- what it is ------------------------------------------------------------------------------------------------
 
@@ -163,8 +166,24 @@ class Container:
     @property
     def fs(self) -> Filesystem:
         if self._files is None:
-            self._files = ArchiveFilesystem.of_container(self.engine, self.id)
+            root = self._root_here()
+            self._files = HostFilesystem(root) if root else ArchiveFilesystem.of_container(self.engine, self.id)
         return self._files
+
+    def _root_here(self) -> str:
+        """The running container's files as its main process sees them, mounts included, through the kernel of this
+        machine: microseconds, where the engine's archive API takes 50 ms a file. Empty where they cannot be had so: a
+        stopped container, another machine, shifted owners, or no right to look into the process."""
+        pid = (self.inspected.get("State") or {}).get("Pid") or 0
+        if not self.can_run or not pid or self.engine.is_remote or self.engine.is_rootless:
+            return ""
+        root = f"/proc/{pid}/root"
+        try:
+            # The number may be another process's by now, or one of an engine in a process namespace of its own.
+            theirs = self.id in Path(f"/proc/{pid}/cgroup").read_text("utf-8")
+            return root if theirs and os.listdir(root) else ""  # noqa: PTH208 - a link that only the kernel follows
+        except OSError:
+            return ""
 
     @property
     def can_run(self) -> bool:

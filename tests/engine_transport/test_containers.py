@@ -12,6 +12,7 @@ import pytest
 
 from patchkit.errors import BadInput, Refused, Unreachable
 from patchkit.images.containers import Container, Mounted
+from patchkit.images.daemon_files import ArchiveFilesystem
 from patchkit.images.model import Change, Mount, Run
 from tests.engine_transport.conftest import PYTHON, SITE, Place
 
@@ -71,6 +72,20 @@ def test_its_files_are_read_as_they_are_now_and_through_its_mounts(docker_place:
         container.run(Run((PYTHON, "-c", f"open({_FILE!r}, 'a').write('# by hand')"), user="0"))
         assert container.fs.read(_FILE).endswith(b"# by hand")
         assert container.fs.read("/opt/shown/file.py") == b"from the host"
+
+
+def test_the_kernel_and_the_engine_tell_the_same_of_its_files(docker_place: Place, tmp_path: Path) -> None:
+    (tmp_path / "file.py").write_text("from the host")
+    mounts = [{"Type": "bind", "Source": str(tmp_path), "Target": "/opt/shown", "ReadOnly": True}]
+    with _running(docker_place, HostConfig={"Mounts": mounts}) as container:
+        archive = ArchiveFilesystem.of_container(container.engine, container.id)
+        assert not isinstance(container.fs, ArchiveFilesystem), "these tests run as root beside the engine"
+        for path in (_FILE, SITE, PYTHON, "/opt/shown/file.py", "/opt/shown", "/opt/none", f"{_FILE}/none"):
+            assert container.fs.lstat(path) == archive.lstat(path)
+        assert container.fs.listdir(SITE) == list(archive.listdir(SITE))
+        assert container.fs.read("/opt/shown/file.py") == archive.read("/opt/shown/file.py")
+        container.engine.call("POST", f"/containers/{container.id}/kill")
+        assert isinstance(Container(container.engine, container.id).fs, ArchiveFilesystem)
 
 
 def test_a_program_runs_beside_the_server_as_its_user_with_input_and_status(place: Place) -> None:

@@ -306,7 +306,7 @@ STORIES = (
         28,
         "The file was new, its time was the old one, and the old compiled file ran.",
         "syv-ai, cpython#121376",
-        "Prevented by `apply`: other times, no old compiled files. Found at the level `bytecode` and by `doctor` (`bytecode-stale`).",
+        "Prevented by `apply`: other times, no old compiled files. Found by `verify` and `doctor` (`bytecode-stale`).",
         (
             f"{_HERE}test_compiled_files_of_any_kind_do_not_run_instead_of_the_patch",
             f"{_DOCTOR}test_bytecode_that_runs_instead_of_the_patched_source_is_found",
