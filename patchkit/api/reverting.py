@@ -13,6 +13,7 @@ from patchkit.deliver import image as image_delivery
 from patchkit.deliver import receipt as receipts
 from patchkit.deliver.output import RECEIPT_NAME
 from patchkit.errors import BadInput, Refused, Unreachable
+from patchkit.images import edit
 from patchkit.images.containers import Container
 from patchkit.images.engine import engine
 from patchkit.images.model import Reference
@@ -49,8 +50,7 @@ def revert_image(reference: str) -> Reverted:
                 where=reference,
                 remedy=f"skopeo copy {receipt.origin} {derived.reference}",
             )
-        labels = (json.loads(derived.config).get("config") or {}).get("Labels") or {}
-        name = str(labels.get(image_delivery.LABEL_ORIGIN_NAME, ""))
+        name = edit.labels(json.loads(derived.config)).get(image_delivery.LABEL_ORIGIN_NAME, "")
         with derived.origin() as origin:
             restored = revert.proven(origin.fs, receipt, str(origin.reference))
             revert.image(engine(), derived, origin.reference.name, name)

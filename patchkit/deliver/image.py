@@ -10,7 +10,7 @@ from typing import Any
 
 from patchkit.deliver.receipt import Receipt, ReceiptFile, built, check_files, files_of
 from patchkit.errors import Refused
-from patchkit.images import paths
+from patchkit.images import edit, paths
 from patchkit.images.model import Change, Derivation, Filesystem, Identity, Subject
 from patchkit.plan import Plan, PlannedFile
 from patchkit.site.model import Site
@@ -83,7 +83,7 @@ def receipt_in(image: Subject) -> Receipt | None:
         patchkit.errors.Refused: ``receipt-unreadable``, the label names a receipt that is not there, is no receipt, or
             does not fit the label's fingerprint.
     """
-    labels = labels_of(image.config)
+    labels = edit.labels(json.loads(image.config))
     if LABEL_FINGERPRINT not in labels:
         return None
     place = labels.get(LABEL_RECEIPT, "")
@@ -102,13 +102,6 @@ def receipt_in(image: Subject) -> Receipt | None:
             remedy="deliver again from the origin: patchkit apply --image " + labels.get(LABEL_ORIGIN_NAME, "IMAGE"),
         ) from None
     return receipt
-
-
-def labels_of(config: bytes) -> dict[str, str]:
-    """The labels in an image's config; what is no label, as an engine would never write it, is left out."""
-    inner = json.loads(config).get("config")
-    found = inner.get("Labels") if isinstance(inner, dict) else None
-    return {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
 
 
 def _from_layer(content: Any, image: Subject, labels: Mapping[str, str], base: str) -> Receipt:

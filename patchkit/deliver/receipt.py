@@ -245,7 +245,7 @@ def _told(error: Exception) -> str:
 
 def _from_json(data: Any) -> Receipt:
     content = dict(_typed(Mapping[str, Any], data, "the receipt"))
-    schema, version = content.pop("schema"), content.pop("version")
+    schema, version = content.pop("schema"), _typed(int, content.pop("version"), "version")
     if schema != _SCHEMA or version != 1:
         raise ValueError(f"schema {schema!r} version {version!r}")
     receipt: Receipt = built(Receipt, content)
