@@ -5,6 +5,7 @@ Layout: image-spec image-layout.md. Only new blobs and ``index.json`` are writte
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
@@ -32,6 +33,8 @@ from patchkit.images.stream import Blob
 __all__ = ["derive_index", "open_all", "open_image"]
 
 _REF = "org.opencontainers.image.ref.name"
+#: The REF of an image that was derived from one without REF; see ``stored.derived_tag``.
+_UNNAMED = re.compile("patchkit-[0-9a-f]{12}")
 _NAME = "io.containerd.image.name"
 LAYOUT_MARK = b'{"imageLayoutVersion":"1.0.0"}'
 EMPTY_INDEX = b'{"schemaVersion":2,"manifests":[]}'
@@ -221,7 +224,8 @@ def below(root: bytes, read: Callable[[str], bytes]) -> Iterator[str]:
 
 
 def named_entry(entries: list[Object], reference: Reference) -> Object | None:
-    """The entry of the layout's index that REF names; without REF the only one.
+    """The entry of the layout's index that REF names; without REF the only one, derived images that got their name from
+    us for want of a REF aside: the same command must find the same image again.
 
     Raises:
         patchkit.errors.BadInput: ``which-image``: REF is missing or names several.
@@ -231,7 +235,8 @@ def named_entry(entries: list[Object], reference: Reference) -> Object | None:
     if ref:
         found = [one for one, name in zip(entries, names, strict=True) if ref in (name.get(_REF), name.get(_NAME))]
     else:
-        found = entries
+        derived = [_UNNAMED.fullmatch(str(name.get(_REF, ""))) is not None for name in names]
+        found = [one for one, ours in zip(entries, derived, strict=True) if not ours] or entries
     if len({one["digest"] for one in found}) > 1:
         there = sorted({str(name.get(_REF) or name.get(_NAME) or "(no name)") for name in names})
         what = f"the layout holds several images: {', '.join(there)}"

@@ -231,3 +231,12 @@ def test_no_manifest_for_an_image_names_the_nearest_and_why_not(patchkit, fixtur
     assert "no-manifest" in done.err
     assert "vllm-xpu" in done.err
     assert "--manifest" in done.err
+
+
+def test_a_layout_without_a_ref_is_patched_twice_by_the_same_command(fixture_layout, patchkit, tree_of):
+    layout = fixture_layout("xpu")
+    options = ["apply", "--image", f"oci:{layout}", "--manifest", "vllm-xpu"]
+    patchkit(*options, status=0)
+    once = tree_of(layout)
+    assert "was there already" in patchkit(*options, status=0).out
+    assert tree_of(layout) == once
