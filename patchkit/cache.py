@@ -8,6 +8,14 @@ import tempfile
 from pathlib import Path
 
 
+def home() -> Path:
+    """The person's home; ``/`` where nothing tells it, as engines set it for a user that no passwd file knows."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
+
+
 def folder(kind: str) -> Path:
     """The cache folder for one kind of thing: below ``PATCHKIT_CACHE``, else ``$XDG_CACHE_HOME/patchkit``, else
     ``~/.cache/patchkit``. It need not exist yet."""
@@ -16,7 +24,7 @@ def folder(kind: str) -> Path:
         return Path(root) / kind
     # An empty or relative XDG_CACHE_HOME counts as unset: XDG Base Directory Specification, "Environment variables".
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "patchkit" / kind
+    return (Path(base) if base.startswith("/") else home() / ".cache") / "patchkit" / kind
 
 
 def read(path: Path) -> bytes | None:

@@ -481,7 +481,7 @@ def _pip_config_files() -> list[str]:
     named = os.environ.get("PIP_CONFIG_FILE", "")
     if named == os.devnull:
         return []
-    home = Path.home()
+    home = cache.home()
     shared = [folder for folder in os.environ.get("XDG_CONFIG_DIRS", "").split(":") if folder] or ["/etc/xdg"]
     user = os.environ.get("XDG_CONFIG_HOME") or str(home / ".config")
     return [

@@ -20,6 +20,13 @@ def test_the_cache_lies_where_the_environment_says(tmp_path: Path, monkeypatch: 
     assert cache.folder("wheels") == tmp_path / ".cache/patchkit/wheels"
 
 
+def test_a_user_whom_no_file_knows_has_the_root_folder_as_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "PATCHKIT_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 54321)
+    assert cache.folder("wheels") == Path("/.cache/patchkit/wheels")
+
+
 def test_what_was_written_is_read_and_no_part_is_left_beside_it(tmp_path: Path) -> None:
     cache.write(tmp_path / "a/b", b"one")
     cache.write(tmp_path / "a/b", b"two")

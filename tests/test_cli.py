@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +30,24 @@ def test_a_disk_error_is_told_with_its_place_and_not_as_a_traceback(tmp_path):
     )
     assert done.returncode in (1, 2, 3)
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["apply"], ["status", "--no-such-option"], ["no-such-command"], ["verify"], ["apply", "--mode", "x"]]
+)
+def test_a_wrong_call_with_json_is_one_document_too(arguments):
+    done = subprocess.run([*COMMAND, *arguments, "--json"], capture_output=True)
+    assert done.returncode == 2
+    assert [finding["severity"] for finding in json.loads(done.stdout)["findings"]] == ["error"]
+    assert done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["status", "--image", "oci:none", "--json"], ["verify", "--json"], ["--help"]])
+def test_a_full_disk_behind_standard_output_is_told_and_no_traceback(arguments):
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode in (2, 3)
+    assert done.stderr.startswith(b"error: ")
 
 
 @pytest.mark.engine

@@ -6,6 +6,7 @@ Adding a command takes a module ``cli/<name>.py`` (dashes become underscores) th
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -16,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from patchkit import __version__
-from patchkit.errors import PatchkitError, Unreachable
+from patchkit.errors import BadInput, PatchkitError, Refused, Unreachable
 
 COMMANDS = {
     "apply": "Patch an image (or a running container), prove it, write overlay and receipt.",
@@ -87,10 +88,13 @@ def main(argv: list[str] | None = None) -> None:
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except click.ClickException as error:
+        _answer(BadInput("usage", error.format_message(), remedy="patchkit --help"), arguments)
         error.show()
         sys.exit(2)
     except click.Abort:
-        click.echo("patchkit: interrupted; nothing half-done was left behind", err=True)
+        what = "interrupted; nothing half-done was left behind"
+        _answer(Refused("interrupted", what, remedy="run again"), arguments)
+        click.echo(f"patchkit: {what}", err=True)
         sys.exit(130)
     except BrokenPipeError:
         # The reader of a pipe (head, less) has left; Python would complain once more when it flushes at the end.
@@ -107,10 +111,16 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _end(error: PatchkitError, arguments: list[str]) -> NoReturn:
-    if "--json" in arguments:
-        click.echo(json.dumps(error_document(error), indent=2, sort_keys=True))
+    _answer(error, arguments)
     show_error(error)
     sys.exit(error.status)
+
+
+def _answer(error: PatchkitError, arguments: list[str]) -> None:
+    """With ``--json`` a failure is one document on standard output too, unless that is what fails."""
+    if "--json" in arguments:
+        with contextlib.suppress(OSError):
+            click.echo(json.dumps(error_document(error), indent=2, sort_keys=True))
 
 
 def error_document(error: PatchkitError) -> dict[str, object]:

@@ -9,7 +9,7 @@ import click
 
 from patchkit import api
 from patchkit.cli import options, show
-from patchkit.cli.render import document, print_json
+from patchkit.cli.render import clean, document, print_json
 from patchkit.cli.verify import requirement
 from patchkit.deliver.receipt import level_json
 from patchkit.findings import worst
@@ -114,7 +114,7 @@ def command(
 
 
 def _told(as_json: bool) -> api.Step:
-    return (lambda _: None) if as_json else (lambda step: click.echo(f"{step} ...", err=True))
+    return (lambda _: None) if as_json else (lambda step: click.echo(clean(f"{step} ..."), err=True))
 
 
 def _delivery_part(done: api.Applied) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from patchkit import cache
 from patchkit.errors import BadInput
 
 _HUB = "docker.io"
@@ -52,7 +53,7 @@ def find(registry: str, repository: str, auth_file: str | None = None) -> Creden
 
 
 def _files(auth_file: str | None) -> Iterator[Path]:
-    home = Path.home()
+    home = cache.home()
     if auth_file:
         yield Path(auth_file)
     if os.environ.get("REGISTRY_AUTH_FILE"):

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from patchkit import cache
 from patchkit.errors import BadInput, Refused
 from patchkit.plan import digest_of
 
@@ -66,7 +67,7 @@ def home() -> Path:
     """Where work folders lie unless the person says where: below ``$XDG_STATE_HOME/patchkit``, else
     ``~/.local/state/patchkit``. It holds people's work, so that it is no cache."""
     base = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".local" / "state") / "patchkit" / "work"
+    return (Path(base) if base.startswith("/") else cache.home() / ".local" / "state") / "patchkit" / "work"
 
 
 def create(folder: Path, task: Task, base: Mapping[str, bytes | None], now: Mapping[str, bytes | None]) -> Work:

@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from patchkit.errors import BadInput
+
 #: Letters first and no character that YAML gives a meaning; ``y``, ``no``, ``on`` and such are booleans in YAML 1.1.
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _WORDS = frozenset(("y", "yes", "n", "no", "true", "false", "on", "off", "null"))
@@ -33,7 +35,19 @@ def key(text: str) -> str:
 
 def quoted(text: str) -> str:
     """A double-quoted scalar on one line. What YAML does not print (YAML 1.2 section 5.1), and what other readers take
-    for a line break, is escaped."""
+    for a line break, is escaped.
+
+    Raises:
+        patchkit.errors.BadInput: ``not-text``: a name whose bytes are no UTF-8, which YAML cannot hold; escaped it
+            would name another file.
+    """
+    try:
+        # Under a locale without UTF-8, Python holds even the bytes of a good name as surrogates.
+        text = text.encode("utf-8", "surrogateescape").decode()
+    except UnicodeError:
+        raise BadInput(
+            "not-text", "the name is no UTF-8, and YAML holds nothing else", where=text, remedy="give it another name"
+        ) from None
     return '"' + "".join(_SHORT.get(char) or (char if _printable(char) else _escape(char)) for char in text) + '"'
 
 
