@@ -76,7 +76,7 @@ def command(
 def _summary(world: World, findings: Sequence[Finding]) -> Iterator[str]:
     """What was looked at, so that no silence is taken for health, and what was not."""
     counts = [sum(finding.severity == kind for finding in findings) for kind in ("error", "warning", "note")]
-    of = [(len(world.containers), "running container"), (len(world.patched_images), "patched image")]
+    of = [(len(world.containers), "running container"), (len(world.images_asked), "patched image")]
     yield ""
     yield f"looked at {', '.join(_count(*each) for each in of)}, with {len(CHECKS)} checks"
     asked = world.question

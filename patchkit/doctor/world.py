@@ -163,13 +163,10 @@ class World:
 
     @once
     def patched_images(self) -> tuple[PatchedImage, ...]:
-        """The images with our labels (all, or the one asked about), by ID."""
+        """All images with our labels, by ID."""
         if self.engine is None:
             return ()
         names = [str(item["Id"]) for item in self.engine.images(LABEL_FINGERPRINT)]
-        if self.question.image:
-            asked = self.engine.inspect_image(self.question.image)
-            names = [name for name in names if asked and name == asked["Id"]]
         found = []
         for inspect in self._inspected(names, self.engine.inspect_image):
             labels = (inspect.get("Config") or {}).get("Labels") or {}
@@ -186,14 +183,35 @@ class World:
         return tuple(sorted(found, key=lambda image: image.id))
 
     @once
+    def images_asked(self) -> tuple[PatchedImage, ...]:
+        """Of the patched images those that are asked about, themselves or by their origin: the image's, or those of the
+        container; all where nothing in particular is asked about."""
+        asked = self._asked_id
+        if asked is None and self.question.container:
+            asked = next((container.image_id for container in self.containers), "")
+        return tuple(image for image in self.patched_images if asked in (None, image.id, image.origin_digest))
+
+    @once
+    def _asked_id(self) -> str | None:
+        """The ID of the image asked about."""
+        if self.engine is None or self.question.image is None:
+            return None
+        return str((self.engine.inspect_image(self.question.image) or {}).get("Id", ""))
+
+    @once
     def containers(self) -> tuple[Container, ...]:
-        """The running containers (or the one asked about, running or not), by name."""
+        """The running containers, those of the image asked about, or the one asked about, running or not; by name."""
         if self.engine is None:
             return ()
         if self.question.container:
             names = [self.question.container]
         else:
-            names = [str(item["Id"]) for item in self.engine.containers(running=True)]
+            related = {self._asked_id, *(image.id for image in self.images_asked)}
+            names = [
+                str(item["Id"])
+                for item in self.engine.containers(running=True)
+                if self._asked_id is None or item.get("ImageID") in related
+            ]
         found = []
         for inspect in self._inspected(names, self.engine.inspect_container):
             config = inspect.get("Config") or {}

@@ -182,5 +182,15 @@ def test_a_check_is_found_by_a_near_name_or_a_word_of_its_text(asked, near):
         CliRunner().invoke(command, ["--explain", asked], catch_exceptions=False, standalone_mode=False)
 
 
+def test_a_person_is_told_what_was_looked_at_and_what_was_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    said = CliRunner().invoke(command, ["--catalog", str(TINY), "--output", str(tmp_path)], standalone_mode=False)
+    assert said.return_value == 1
+    assert said.output.splitlines()[1].startswith("error: "), "the worst comes first"
+    assert "looked at 0 running containers, 0 patched images" in said.output
+    assert "not looked at; give --image NAME" in said.output
+    assert said.output.splitlines()[-1].startswith("1 error, 0 warnings")
+
+
 def test_every_check_says_why_it_matters():
     assert [check.id for check in CHECKS.values() if len(check.why) < 40 or not check.why.endswith(".")] == []

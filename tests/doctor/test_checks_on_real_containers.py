@@ -152,6 +152,7 @@ def test_an_overridden_environment_is_found(fixture_image, scratch, patchkit, ti
     container = running(f"{image}-patchkit", environment={"PYTHONPATH": "/workspace/tinyserve"})
     found = doctor("--container", container.name, status=1)
     assert "resolves" in found["container-not-proven"][0]["what"]
+    assert "PYTHONPATH is /workspace/tinyserve" in found["environment-overridden"][0]["what"]
 
 
 def test_a_compile_cache_from_before_is_found_unless_its_name_tells_the_fingerprint(
@@ -275,6 +276,23 @@ def test_one_engine_by_two_addresses_does_not_differ_from_itself(
     patchkit("apply", "--image", image, *tiny, status=0)
     hosts = ["--host", "unix:///var/run/docker.sock", "--host", engine_by_tcp]
     assert "nodes-differ" not in doctor("--image", f"{image}-patchkit", *hosts)
+
+
+def test_asked_about_one_image_it_tells_of_that_one_and_its_containers_alone(
+    fixture_image, scratch, patchkit, tiny, running, doctor, engine, tmp_path
+):
+    images = []
+    for number in range(2):
+        (tmp_path / "Dockerfile").write_text(f"FROM {fixture_image('pure')}\nLABEL own={scratch.prefix}{number}\n")
+        images.append(scratch.name(f"tinyserve:{number}"))
+        engine.images.build(path=str(tmp_path), tag=images[-1])
+    patchkit("apply", "--image", images[0], *tiny, status=0)
+    patchkit("apply", "--image", images[1], *tiny, status=0)
+    container, _ = running(images[0]), engine.containers.run(images[1], name=scratch.name("other"), detach=True)
+    for asked in (images[0], f"{images[0]}-patchkit"):
+        found = doctor("--image", asked, "--output", tmp_path / "none")
+        assert {finding["where"] for finding in found.get("container-unpatched", ())} <= {container.name}
+    assert doctor("--image", images[0], "--output", tmp_path / "none", status=1)["container-unpatched"]
 
 
 def test_what_is_asked_about_must_be_there(patchkit, engine):

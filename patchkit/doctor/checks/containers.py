@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from patchkit.api.prove import Verified
 from patchkit.deliver.receipt import Receipt
@@ -264,12 +265,34 @@ def process_older(world: World) -> Iterator[Report]:
 @check(
     "environment-overridden",
     "warning",
-    "a process has another environment than the launch",
-    """PATH, PYTHONPATH, VIRTUAL_ENV and the like decide which copy is imported. A process that was started with others
-    may import another copy than the one that was proven.""",
+    "a container or process has another environment than its image",
+    """PATH, PYTHONPATH, VIRTUAL_ENV and the like decide which copy is imported. A container or process that was started
+    with others may import another copy than the one that was proven.""",
 )
 def environment(world: World) -> Iterator[Report]:
     yield from _of_processes(world, "environment-overridden")
+    for container in world.containers:
+        if world.engine is None or not world.expects_patches(container):
+            continue
+        image = world.engine.inspect_image(container.image_id) or {}
+        own, theirs = _deciding(image.get("Config")), _deciding(container.inspect.get("Config"))
+        for name in sorted(own.keys() | theirs.keys()):
+            if own.get(name) != theirs.get(name):
+                yield Report(
+                    f"{name} is {theirs.get(name, 'not set')}, the image has {own.get(name, 'none')}",
+                    where=container.name,
+                    remedy="take it out of the service, unless it is meant",
+                )
+
+
+def _deciding(config: Mapping[str, Any] | None) -> dict[str, str]:
+    """What of a config's environment decides which copy is imported."""
+    env = dict(str(item).partition("=")[::2] for item in (config or {}).get("Env") or [])
+    return {
+        name: value
+        for name, value in env.items()
+        if name in ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX") or name.startswith("PYTHON")
+    }
 
 
 @check(

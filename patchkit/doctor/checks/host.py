@@ -33,8 +33,13 @@ def render_device(world: World) -> Iterator[Report]:
             if not any(each.startswith("/dev/dri") for each in devices) and not _host_config(container).get(
                 "Privileged"
             ):
-                yield Report("/dev/dri is not passed to it", container.name, remedy="devices: [/dev/dri:/dev/dri]")
-    if any(_needs_dri(container) for container in world.containers) and not list(_DRI.glob("renderD*")):
+                yield Report(
+                    "/dev/dri is not passed to it",
+                    container.name,
+                    remedy="give it to the service: devices: [/dev/dri:/dev/dri]",
+                )
+    elsewhere = world.engine is not None and world.engine.is_remote
+    if any(map(_needs_dri, world.containers)) and not elsewhere and not list(_DRI.glob("renderD*")):
         yield Report("this machine has no render device", where=str(_DRI), remedy="install the cards' driver")
 
 
@@ -51,7 +56,7 @@ def render_group(world: World) -> Iterator[Report]:
         if groups and _needs_dri(container) and user.split(":")[0] not in ("0", "root"):
             added = {str(group) for group in _host_config(container).get("GroupAdd") or []}
             if not added & {*groups, "render"}:
-                remedy = f"group_add: [{min(groups)}]"
+                remedy = f"give it to the service: group_add: [{min(groups)}]"
                 yield Report(f"user {user} without group {', '.join(sorted(groups))}", container.name, remedy=remedy)
 
 

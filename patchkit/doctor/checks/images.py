@@ -18,7 +18,7 @@ from patchkit.doctor.world import World
 def moved(world: World) -> Iterator[Report]:
     if world.engine is None:
         return
-    for image in world.patched_images:
+    for image in world.images_asked:
         now = world.engine.inspect_image(image.origin_name) if image.origin_name else None
         if now is not None and image.origin_digest not in (now["Id"], *_digests(now)):
             yield Report(
@@ -38,7 +38,7 @@ def moved(world: World) -> Iterator[Report]:
 def gone(world: World) -> Iterator[Report]:
     if world.engine is None:
         return
-    for image in world.patched_images:
+    for image in world.images_asked:
         if image.origin_digest and world.engine.inspect_image(image.origin_digest) is None:
             yield Report(
                 f"its origin {image.origin_name} ({image.origin_digest[:19]}) is not on this engine",
