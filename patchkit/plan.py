@@ -219,7 +219,8 @@ def make_plan(reference: Reference, identity: Identity, match: Match, series: Se
     broken = _broken(after, result.changes, site.python)
     for entry, patch_result in zip(chosen, result.patches, strict=True):
         rows += [_row(entry, file, site, copy, broken) for file in patch_result.files]
-    touched = sorted({row.path for row in rows if row.state != "not-applicable"})
+    # A rename has one row, for its new path; the old path is among the changes.
+    touched = sorted({*(row.path for row in rows if row.state != "not-applicable"), *result.changes})
     files = tuple(
         _planned(path, copy, site, before.get(path), after.get(path), result.modes.get(path)) for path in touched
     )

@@ -347,5 +347,7 @@ def _finish(
     output.write_file(receipt_path, to_bytes(first.receipt))
     if text is not None:
         output.write_file(overlay_path, text.encode())
+    else:
+        overlay_path.unlink(missing_ok=True)  # one of an earlier delivery would start what this receipt is not of
     written = overlay_path if text is not None else None
     return Applied(delivered, existed, tuple(ordered), receipt_path, written, tuple(findings), start)

@@ -36,7 +36,8 @@ def write_mounts(plan: Plan, output: Path) -> tuple[Mount, ...]:
     mounts = []
     for file in plan.changed:
         assert file.data is not None
-        mounts.append(Mount(str(store_file(output, _name(file.image_path), file.data)), file.image_path))
+        stored = store_file(output, _name(file.image_path), file.data, executable=bool(file.mode & 0o111))
+        mounts.append(Mount(str(stored), file.image_path))
         for pyc, header in sorted(plan.site.pycs.items()):
             if source_of(pyc) == file.image_path and _would_run(header, file):
                 mounts.append(Mount(str(store_file(output, _name(pyc), b"")), pyc))

@@ -26,6 +26,8 @@ EVIDENCE_NAME = "evidence.json"
 _MTIME_BASE = 978_307_200
 _MTIME_SPAN = 365 * 24 * 3600
 
+_HEX = 64  # digits of a sha256
+
 
 def content_mtime(sha256: str) -> int:
     """The deterministic mtime, in seconds, of a mounted file whose content has this hash (hex)."""
@@ -47,8 +49,8 @@ def make_folder(path: Path) -> None:
         raise _not_writable(path, error) from None
 
 
-def write_file(path: Path, data: bytes, *, mtime: int | None = None) -> None:
-    """Write the file whole or not at all, mode 0644.
+def write_file(path: Path, data: bytes, *, mtime: int | None = None, mode: int = 0o644) -> None:
+    """Write the file whole or not at all, with this mode whatever the umask.
 
     Raises:
         patchkit.errors.Unreachable: ``output-not-writable``; the old file is untouched and no temporary one is left.
@@ -60,7 +62,7 @@ def write_file(path: Path, data: bytes, *, mtime: int | None = None) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
-            os.fchmod(file.fileno(), 0o644)
+            os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         if mtime is not None:
             os.utime(temporary, (mtime, mtime))
@@ -71,8 +73,8 @@ def write_file(path: Path, data: bytes, *, mtime: int | None = None) -> None:
         raise _not_writable(path, error) from None
 
 
-def store_file(output: Path, name: str, data: bytes) -> Path:
-    """Put a patched file at ``files/<sha256>/<name>`` and return its absolute path.
+def store_file(output: Path, name: str, data: bytes, *, executable: bool = False) -> Path:
+    """Put a patched file at ``files/<sha256>/<name>`` and return its absolute path. An ``executable`` one is 0755.
 
     A file that already lies there with these bytes is left alone: a container may have its inode mounted, and a file
     mount keeps the inode (https://github.com/moby/moby/issues/15793).
@@ -80,10 +82,24 @@ def store_file(output: Path, name: str, data: bytes) -> Path:
     sha256 = hashlib.sha256(data).hexdigest()
     path = output.absolute() / "files" / sha256 / name
     mtime = content_mtime(sha256)
+    mode = 0o755 if executable else 0o644
     make_folder(path.parent)
-    if not (path.is_file() and path.read_bytes() == data and _metadata(path) == (0o644, mtime)):
-        write_file(path, data, mtime=mtime)
+    if not (path.is_file() and path.read_bytes() == data and _metadata(path) == (mode, mtime)):
+        write_file(path, data, mtime=mtime, mode=mode)
     return path
+
+
+def stored_files(output: Path) -> list[Path]:
+    """The files that ``store_file`` put there, known by their hash: the folder may be a person's own, and hold a
+    ``files`` of theirs."""
+    return sorted(
+        path
+        for path in output.glob("files/*/*")
+        if len(path.parent.name) == _HEX
+        and not path.is_symlink()
+        and path.is_file()
+        and hashlib.sha256(path.read_bytes()).hexdigest() == path.parent.name
+    )
 
 
 @contextlib.contextmanager

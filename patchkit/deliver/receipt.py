@@ -15,7 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from patchkit.errors import BadInput, Refused
 from patchkit.images.model import Identity, Mount
-from patchkit.plan import Plan, fingerprint_of
+from patchkit.plan import Plan, PlannedFile, fingerprint_of
 from patchkit.proof.model import ABSENT, Expectation, Proof
 from patchkit.site.model import Launch
 
@@ -125,15 +125,15 @@ def receipt_of(
 
 
 def files_of(plan: Plan, *, owned: bool) -> tuple[ReceiptFile, ...]:
-    """The plan's files as the proof must find them. ``owned`` is False for mounts, whose mode and owner are the
-    host's."""
+    """The plan's files as the proof must find them. ``owned`` is False for mounts, whose owner is the host's, and of
+    whose mode only that they can be executed is the delivery's."""
     return tuple(
         ReceiptFile(
             path=file.path,
             image_path=file.image_path,
             pre=file.pre,
             post=file.post,
-            mode=file.mode if owned and file.before else None,
+            mode=_mode(file, owned),
             uid=file.before.uid if owned and file.before else None,
             gid=file.before.gid if owned and file.before else None,
             module=file.module,
@@ -141,6 +141,14 @@ def files_of(plan: Plan, *, owned: bool) -> tuple[ReceiptFile, ...]:
         )
         for file in plan.files
     )
+
+
+def _mode(file: PlannedFile, owned: bool) -> int | None:
+    if file.data is None:
+        return None
+    if owned:
+        return file.mode
+    return 0o755 if file.mode & 0o111 else None
 
 
 def level_json(proof: Proof) -> list[dict[str, Any]]:

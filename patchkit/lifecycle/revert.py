@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,17 +93,14 @@ def overlay(engine: Engine | None, folder: Path) -> list[Path]:
             remedy="make them anew without it: docker compose -f YOURS up --detach",
             details=using,
         )
-    removed = []
     with output.locked(folder):
-        for name in (output.OVERLAY_NAME, output.RECEIPT_NAME, "files"):
-            path = folder / name
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.exists():
-                path.unlink()
-            else:
-                continue
-            removed.append(path)
+        removed = [path for name in (output.OVERLAY_NAME, output.RECEIPT_NAME) if (path := folder / name).exists()]
+        removed += output.stored_files(folder)
+        for path in removed:
+            path.unlink()
+            for empty in (path.parent, path.parent.parent) if path.parent != folder else ():
+                with suppress(OSError):
+                    empty.rmdir()
     return removed
 
 

@@ -13,16 +13,24 @@ from patchkit.images.model import MAX_READ, Entry, Filesystem, Mount
 
 
 class MountedFiles:
-    """A file system with files of this machine laid over it. Only single files are mounted by patchkit."""
+    """A file system with files of this machine laid over it. Only single files are mounted by patchkit; folders on the
+    way to them that are missing are made by the engine."""
 
     def __init__(self, below: Filesystem, mounts: Sequence[Mount]) -> None:
         self._below = below
         self._sources = {mount.target: Path(mount.source) for mount in mounts}
+        self._children: dict[str, set[str]] = {}
+        for path in self._sources:
+            while path != "/":
+                path, name = posixpath.split(path)
+                self._children.setdefault(path, set()).add(name)
 
     def lstat(self, path: str) -> Entry | None:
         source = self._sources.get(path)
         if source is None:
-            return self._below.lstat(path)
+            found_below = self._below.lstat(path)
+            made = found_below is None and path in self._children
+            return Entry(path, "dir", 0o755, 0, 0) if made else found_below
         try:
             found = source.stat()
         except OSError:
@@ -45,8 +53,8 @@ class MountedFiles:
         return source.read_bytes()
 
     def listdir(self, path: str) -> Sequence[str]:
-        added = {posixpath.basename(target) for target in self._sources if posixpath.dirname(target) == path}
-        return sorted({*self._below.listdir(path), *added})
+        added = self._children.get(path, set())
+        return sorted({*added, *(self._below.listdir(path) if self._below.lstat(path) is not None else ())})
 
 
 def _seconds(found: os.stat_result) -> int:
