@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from patchkit.api.deliver import Applied, Delivery, Done, Mode, Step, apply, refuse_remote
-from patchkit.api.look import Options, facts, launch_for, look, opened, refuse_unless_deliverable, status
+from patchkit.api.look import Options, facts, launch_for, look, opened, refuse_unless_deliverable, remedy_for, status
 from patchkit.api.overlays import OverlayParts, overlay_parts, overlay_text, pinned
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ __all__ = [
     "rebase",
     "refuse_remote",
     "refuse_unless_deliverable",
+    "remedy_for",
     "retire",
     "revert_container",
     "revert_image",

@@ -16,10 +16,12 @@ from patchkit.deliver import output
 from patchkit.deliver.container import LiveContainer, mount_findings, put_plan
 from patchkit.deliver.receipt import Receipt, files_of, receipt_of, to_bytes
 from patchkit.deliver.receipt import load as load_receipt
-from patchkit.errors import Refused, Unreachable
+from patchkit.errors import BadInput, Refused, Unreachable
+from patchkit.images import parse_reference
 from patchkit.images.containers import Container
 from patchkit.images.daemon import DaemonImage
 from patchkit.images.engine import Engine, engine
+from patchkit.images.model import Reference
 from patchkit.plan import Plan
 from patchkit.proof.processes import process_findings
 from patchkit.proof.prove import prove
@@ -29,7 +31,7 @@ def container_status(name: str, options: Options = Options()) -> Plan:
     """What the patches would do to the files of this running container, or have done to them."""
     catalog = load_catalog(options.catalog)
     with running(name) as live:
-        return look(live, options, catalog)
+        return look(live, options, catalog, called=_image_name(live))
 
 
 def apply_to_container(
@@ -53,8 +55,8 @@ def apply_to_container(
     step(f"reading container {name}")
     with running(name) as live:
         _refuse_stopped(live)
-        plan = look(live, options, catalog)
-        refuse_unless_deliverable(plan)
+        plan = look(live, options, catalog, called=_image_name(live))
+        refuse_unless_deliverable(plan, options)
         hold_to_lock(plan, catalog, delivery)
         with output.locked(delivery.output):
             if plan.changed:
@@ -123,6 +125,14 @@ def running(name: str, host: str | None = None) -> Iterator[LiveContainer]:
 def connect(host: str | None) -> Engine:
     """The engine at an address (``ssh://...``, ``tcp://...``, ``unix://...``) or of a docker context's name."""
     return engine(context=host) if host and "://" not in host else engine(host)
+
+
+def _image_name(live: LiveContainer) -> Reference | None:
+    """What its image was called when it was started: manifests are matched by images, not by containers' names."""
+    try:
+        return parse_reference(live.container.image_name)
+    except BadInput:
+        return None
 
 
 def _refuse_stopped(live: LiveContainer) -> None:

@@ -73,7 +73,8 @@ class Applied:
 
     ``delivered`` is how to call the image that runs the patched files, ``existed`` whether it was there already.
     ``platforms`` holds one item for each patched platform, this machine's own first; ``findings`` tell of platforms and
-    attestations that were left out. ``start`` is the guarded start of a delivery by mounts.
+    attestations that were left out. ``services`` are the compose services of the overlay, ``start`` is the guarded
+    start of a delivery by mounts.
     """
 
     delivered: Reference
@@ -83,6 +84,7 @@ class Applied:
     overlay_path: Path | None
     findings: tuple[Finding, ...] = ()
     start: Start | None = None
+    services: tuple[str, ...] = ()
 
 
 def silent(step: str) -> None:
@@ -107,7 +109,7 @@ def apply(
             origin = image.origin()
             refuse_remote(origin)
             plan = look(origin, options, catalog)
-            refuse_unless_deliverable(plan)
+            refuse_unless_deliverable(plan, options)
             hold_to_lock(plan, catalog, delivery)
             with output.locked(delivery.output):
                 return _apply_by_mounts(origin, plan, options, delivery, step)
@@ -148,7 +150,7 @@ def _look_at_all(images: Sequence[Image], options: Options, catalog: Catalog) ->
         try:
             plan = look(origin, options, catalog)
             if len(images) > 1 and all(row.state in ("target-missing", "not-applicable") for row in plan.rows):
-                refuse_unless_deliverable(plan)
+                refuse_unless_deliverable(plan, options)
         except Refused as error:
             if len(images) == 1 or error.code not in ("package-absent", "does-not-apply"):
                 raise
@@ -156,7 +158,7 @@ def _look_at_all(images: Sequence[Image], options: Options, catalog: Catalog) ->
             looked.append(_Looked(image, origin, None))
             findings.append(Finding("platform-left", "note", f"left as it is: {error.what}", image.identity.platform))
             continue
-        refuse_unless_deliverable(plan)
+        refuse_unless_deliverable(plan, options)
         looked.append(_Looked(image, origin, plan))
     if first is not None and all(one.plan is None for one in looked):
         raise first
@@ -244,7 +246,8 @@ def _apply_by_mounts(origin: Image, plan: Plan, options: Options, delivery: Deli
         guard = _guard(plan, origin, options, f"patchkit apply --image {plan.reference} --mode bind --guard")
         program = output.store_file(delivery.output, posixpath.basename(guard.path), guard.program)
         mounts = (*mounts, Mount(str(program), guard.path))
-        start = Start(guard.entrypoint, guard.command)
+        # An image without a command of its own takes the service's: an empty one here would wipe that away.
+        start = Start(guard.entrypoint, guard.command or None)
     step("proving the mounts")
     proof = _prove(origin, plan, options, delivery, mounts)
     done = _done("bind" if mounts else "none", plan, proof, origin, options, mounts=mounts)
@@ -350,4 +353,4 @@ def _finish(
     else:
         overlay_path.unlink(missing_ok=True)  # one of an earlier delivery would start what this receipt is not of
     written = overlay_path if text is not None else None
-    return Applied(delivered, existed, tuple(ordered), receipt_path, written, tuple(findings), start)
+    return Applied(delivered, existed, tuple(ordered), receipt_path, written, tuple(findings), start, tuple(services))

@@ -19,6 +19,7 @@ from patchkit.errors import BadInput, Refused, Unreachable
 from patchkit.findings import Finding
 from patchkit.images import parse_reference
 from patchkit.images.model import Identity, Reference
+from patchkit.index import asked_range, asked_version
 from patchkit.lifecycle import lock, releases, retired, update, work
 from patchkit.lifecycle import rebase as rebasing
 from patchkit.lifecycle import survey as surveying
@@ -168,12 +169,14 @@ def survey(
         started: told how many releases there are; gives what is called once a release, from any thread.
 
     Raises:
-        patchkit.errors.BadInput: ``no-patches``, ``no-release``.
+        patchkit.errors.BadInput: ``no-patches``, ``no-range``, ``no-release``.
         patchkit.errors.Unreachable: an index does not answer.
     """
     series = surveying.loose(package, files) if files else _series(package, options)
     if not series:
         return None
+    if versions:
+        asked_range(versions)  # told before any index is asked
     indexes = releases.indexes(index)
     name = releases.distribution(series[0][1].manifest)
     known = indexes.versions(name)
@@ -284,7 +287,7 @@ def _proofs(catalog: Catalog, manifest: Manifest, version: str | None, index: st
         }
     indexes = releases.indexes(index)
     name = releases.distribution(manifest)
-    chosen = releases.newest(indexes, name) if version == "latest" else version
+    chosen = releases.newest(indexes, name) if version == "latest" else str(asked_version(version))
     cells = surveying.survey(indexes, name, [("", load_series(catalog, manifest))], [chosen]).row(chosen)
     return {
         cell.patch: (

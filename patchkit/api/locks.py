@@ -59,5 +59,5 @@ def _plan(image: str, options: Options) -> Plan:
     """The plan of the image before any patch of ours."""
     with opened(image, options) as named, named.origin() as origin:
         plan = look(origin, options)
-    refuse_unless_deliverable(plan)
+    refuse_unless_deliverable(plan, options)
     return plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from patchkit.catalog.match import match
 from patchkit.catalog.model import Catalog
 from patchkit.errors import Refused
 from patchkit.images import Access, open_image, parse_reference
-from patchkit.images.model import Image, Subject
+from patchkit.images.model import Image, Reference, Subject
 from patchkit.plan import Plan, Row, load_series, make_plan
 from patchkit.site.facts import site_facts
 from patchkit.site.launch import launch_of, require_known
@@ -57,9 +58,11 @@ def opened(reference: str, options: Options = Options()) -> Iterator[Image]:
         yield image
 
 
-def look(image: Subject, options: Options = Options(), catalog: Catalog | None = None) -> Plan:
+def look(
+    image: Subject, options: Options = Options(), catalog: Catalog | None = None, *, called: Reference | None = None
+) -> Plan:
     """The plan for this image as it is: match, facts, plan. Nothing is written. ``catalog`` is the one that the options
-    name, where the caller has loaded it already.
+    name, where the caller has loaded it already; ``called`` the name to match by, where that is not the image's own.
 
     Raises:
         patchkit.errors.Refused: ``no-manifest``, ``package-absent``, ``copy-unknown``, ``launch-unknown``.
@@ -67,7 +70,7 @@ def look(image: Subject, options: Options = Options(), catalog: Catalog | None =
         patchkit.errors.Unreachable: the image cannot be read.
     """
     catalog = catalog or load_catalog(options.catalog)
-    found = match(catalog, image.identity.digests, image.reference, options.manifest)
+    found = match(catalog, image.identity.digests, called or image.reference, options.manifest)
     series = load_series(catalog, found.manifest, options.only)
     launch = launch_for(image, options)
     site = facts(image, launch, found.manifest.package, series.paths, found.manifest.decoys, options)
@@ -104,8 +107,8 @@ def status(reference: str, options: Options = Options()) -> Plan:
         return look(image, options, catalog)
 
 
-def refuse_unless_deliverable(plan: Plan) -> None:
-    """Raise ``does-not-apply`` where a row or a finding stops the delivery."""
+def refuse_unless_deliverable(plan: Plan, options: Options = Options()) -> None:
+    """Raise ``does-not-apply`` where a row or a finding stops the delivery. ``options`` are repeated in the remedy."""
     stops = [_line(row) for row in plan.refused]
     stops += [f"{finding.where}: {finding.what}" for finding in plan.findings if finding.severity == "error"]
     if not plan.rows:
@@ -115,17 +118,37 @@ def refuse_unless_deliverable(plan: Plan) -> None:
             "does-not-apply",
             f"{len(stops)} of {max(len(plan.rows), len(stops))} cannot be delivered; nothing was written",
             where=str(plan.reference),
-            remedy=_remedy(plan),
+            remedy=remedy_for(plan, options),
             details=stops,
         )
 
 
-def _remedy(plan: Plan) -> str:
-    good = list(dict.fromkeys(row.patch for row in plan.rows))
+def remedy_for(plan: Plan, options: Options = Options()) -> str:
+    """What to do about a plan that cannot be delivered: carry the series over, look closer, or leave patches out."""
+    place, name = (
+        ("--container", plan.reference.name)
+        if plan.reference.transport == "container"
+        else (
+            "--image",
+            str(plan.reference),
+        )
+    )
+    target = f"{place} {name}{again(options)}"
+    states = {row.state for row in plan.refused}
+    steps = [f"see each hunk: patchkit status {target}"]
+    if states & {"conflict", "partial", "ambiguous", "fuzzy"} and place == "--image":
+        steps.insert(0, f"carry the series over to it: patchkit rebase {target}")
     bad = {row.patch for row in plan.refused}
-    rest = [patch for patch in good if patch not in bad]
-    look_closer = f"see each hunk: patchkit status --image {plan.reference}"
-    return f"{look_closer}; leave it out: --only {' --only '.join(rest)}" if rest and bad else look_closer
+    rest = [patch for patch in dict.fromkeys(row.patch for row in plan.rows) if patch not in bad]
+    if rest and bad:
+        steps.append(f"or leave it out: --only {' --only '.join(rest)}")
+    return "; ".join(steps)
+
+
+def again(options: Options) -> str:
+    """The options as they must be given again for the next command to look at the same thing."""
+    given = [("--catalog", options.catalog), ("--manifest", options.manifest), ("--launch", options.launch)]
+    return "".join(f" {name} {shlex.quote(str(value))}" for name, value in given if value)
 
 
 def _line(row: Row) -> str:

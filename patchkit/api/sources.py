@@ -12,7 +12,7 @@ from patchkit.catalog.match import match
 from patchkit.catalog.model import Catalog, Manifest
 from patchkit.errors import BadInput, Refused
 from patchkit.images import paths
-from patchkit.index import parse_record
+from patchkit.index import asked_version, parse_record
 from patchkit.lifecycle import releases
 from patchkit.lifecycle.releases import Release, SiteRelease
 from patchkit.plan import Series, load_series
@@ -85,9 +85,12 @@ def from_index(version: str, package: str, options: Options, url: str | None) ->
     """A release on the package index; the newest final one for ``latest``.
 
     Raises:
+        patchkit.errors.BadInput: ``no-version``.
         patchkit.errors.Refused: ``package-unknown`` or ``release-unknown``.
         patchkit.errors.Unreachable: an index does not answer.
     """
+    if version != "latest":
+        asked_version(version)  # told before any index is asked
     catalog = load_catalog(options.catalog)
     manifest = choose_manifest(catalog, options.manifest, package)
     series = load_series(catalog, manifest)

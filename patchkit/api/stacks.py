@@ -20,7 +20,7 @@ from patchkit.site.facts import site_facts
 from patchkit.site.launch import launch_of, service_config
 from patchkit.stack import compose_model, kustomize
 from patchkit.stack.compose_model import Model, Service
-from patchkit.stack.overlay import OverlayMount
+from patchkit.stack.overlay import OverlayMount, Start
 from patchkit.stack.runline import run_line
 
 
@@ -64,7 +64,7 @@ def compose(
     with opened(reference, options) as image:
         origin = image.origin()
         plan = look(origin, options)
-        refuse_unless_deliverable(plan)
+        refuse_unless_deliverable(plan, options)
         services = _services(model, plan, image, delivery)
         findings = _check(model, services, plan, origin, options, delivery) if model is not None else []
     names = tuple(service.name for service in services) or delivery.services
@@ -81,7 +81,7 @@ def compose(
         done.receipt_path,
         environment={**plan.site.launch.env, **_settings(services)} if delivery.own_caches else None,
         selinux=selinux_label(origin),
-        start=done.start,
+        start=_start(done.start, services),
     )
     builds = any(service.builds for service in services)
     parts = replace(parts, image=replace(parts.image, instead_of_build=builds))
@@ -150,11 +150,13 @@ def _check(
     model: Model, services: Sequence[Service], plan: Plan, origin: Image, options: Options, delivery: Delivery
 ) -> list[Finding]:
     compose_model.refuse_covered(model, services, [file.image_path for file in plan.files])
-    if delivery.guard and any(service.entrypoint or service.command for service in services):
+    inner = json.loads(origin.config).get("config") or {}
+    others = [each for each in services if each.entrypoint or (each.command and not inner.get("Entrypoint"))]
+    if delivery.guard and others:
         raise Refused(
             "guarded-service",
-            "a guard repeats the image's own start, and these services have another",
-            where=", ".join(service.name for service in services),
+            "a guard stands before the image's own start, and these services have another",
+            where=", ".join(service.name for service in others),
             remedy="leave --guard out, or give the start to the image",
         )
     findings = []
@@ -188,6 +190,12 @@ def _check(
                 details=[f"it starts {launch.source or launch.interpreter}"],
             )
     return findings
+
+
+def _start(start: Start | None, services: Sequence[Service]) -> Start | None:
+    """The guarded start that leaves the services' own commands where they are."""
+    own = any(service.command for service in services)
+    return replace(start, command=None) if start is not None and own else start
 
 
 def _settings(services: Sequence[Service]) -> dict[str, str]:

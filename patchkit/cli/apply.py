@@ -10,10 +10,9 @@ import click
 from patchkit import api
 from patchkit.cli import options, show
 from patchkit.cli.render import clean, document, print_json
-from patchkit.cli.verify import requirement
+from patchkit.cli.verify import requirement, tell_verdict
 from patchkit.deliver.receipt import level_json
 from patchkit.findings import worst
-from patchkit.proof.verdict import verdict
 
 
 @click.command("apply")
@@ -80,7 +79,7 @@ def command(
         else:
             show.print_plan(parts)
             show.print_findings(parts["findings"])
-        api.refuse_unless_deliverable(plan)
+        api.refuse_unless_deliverable(plan, options)
         return 0
     delivery = api.Delivery(
         mode, tag, output, services, force, in_place, guard, locked, not shared_caches, devices, gpus
@@ -108,8 +107,8 @@ def command(
             show.print_levels(parts["levels"])
             show.print_findings(parts["findings"])
         show.print_findings(findings)
-        _print_delivery(done)
-    proven = max(verdict(one.proof.levels, require) for one in done.platforms)
+        _print_delivery(done, str(image), bool(services))
+    proven = max(tell_verdict(one.proof.levels, require) for one in done.platforms)
     return 1 if worst(done.findings) == "error" else proven
 
 
@@ -131,7 +130,7 @@ def _delivery_part(done: api.Applied) -> dict[str, Any]:
     }
 
 
-def _print_delivery(done: api.Applied) -> None:
+def _print_delivery(done: api.Applied, image: str, named: bool) -> None:
     click.echo()
     receipt = done.platforms[0].receipt
     if receipt.kind == "none":
@@ -147,5 +146,18 @@ def _print_delivery(done: api.Applied) -> None:
     click.echo(f"fingerprint {receipt.fingerprint}")
     click.echo(f"receipt     {done.receipt_path}")
     if done.overlay_path:
-        click.echo(f"overlay     {done.overlay_path}")
-        click.echo(f"next: docker compose -f compose.yaml -f {done.overlay_path} up -d")
+        click.echo(f"overlay     {done.overlay_path} (service {', '.join(done.services)})")
+    if receipt.kind != "container":
+        click.echo(clean(f"next: {_next(done, image, named)}"))
+
+
+def _next(done: api.Applied, image: str, named: bool) -> str:
+    """What starts the server with the patches. The overlay is only right where its service is the person's own."""
+    loaded = done.delivered.transport in ("docker-daemon", "docker")
+    load = "" if loaded else f"load it: skopeo copy {done.delivered} docker-daemon:NAME:TAG; then "
+    if named and done.overlay_path:
+        return f"{load}docker compose -f compose.yaml -f {done.overlay_path} up -d"
+    fitted = f"{load}fit the overlay to your services: patchkit compose --image {image} -f compose.yaml"
+    if done.overlay_path:
+        return f"{fitted}; where the service is called {done.services[0]} the overlay above will do"
+    return fitted

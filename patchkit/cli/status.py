@@ -6,7 +6,7 @@ import click
 
 from patchkit import api
 from patchkit.cli import options, show
-from patchkit.cli.render import document, print_json
+from patchkit.cli.render import clean, document, print_json
 from patchkit.findings import worst
 
 
@@ -33,4 +33,6 @@ def command(image: str | None, container: str | None, options: api.Options, as_j
     else:
         show.print_plan(parts)
         show.print_findings(parts["findings"])
+        if plan.refused:
+            click.echo(clean(f"next: {api.remedy_for(plan, options)}"))
     return 1 if plan.refused or worst(plan.findings) == "error" else 0

@@ -14,7 +14,7 @@ from patchkit.cli.render import clean, document, print_json, table
 from patchkit.deliver.output import EVIDENCE_NAME, make_folder, write_file
 from patchkit.deliver.receipt import evidence, level_json
 from patchkit.findings import worst
-from patchkit.proof.model import LEVELS
+from patchkit.proof.model import LEVELS, NEEDED, Level
 from patchkit.proof.verdict import verdict
 
 requirement = click.option(
@@ -85,11 +85,22 @@ def command(
         show.print_findings(parts["findings"])
         if devices or gpus:
             click.echo(f"evidence    {(output / EVIDENCE_NAME).absolute()}")
-    return _status(done, require)
+    return _status(done, tell_verdict(done.proof.levels, require))
 
 
-def _status(done: api.Verified, require: Sequence[str]) -> int:
-    return 1 if worst(done.findings) == "error" else verdict(done.proof.levels, require)
+def tell_verdict(levels: Sequence[Level], require: Sequence[str]) -> int:
+    """The exit status of a proof; where it is not 0, which levels made it so is told on standard error."""
+    status = verdict(levels, require)
+    if status:
+        must = {*NEEDED, *require}
+        short = [each for each in levels if each.state == "failed" or (each.name in must and each.state != "passed")]
+        told = ", ".join(f"{each.name} {each.state}{f' ({each.cause})' if each.cause else ''}" for each in short)
+        click.echo(clean(f"error: not proven: {told} [not-proven]"), err=True)
+    return status
+
+
+def _status(done: api.Verified, proven: int) -> int:
+    return 1 if worst(done.findings) == "error" else proven
 
 
 def _parts(done: api.Verified) -> dict[str, Any]:
@@ -121,7 +132,8 @@ def _on_hosts(
             assert answer.error is not None
             nodes.append({"host": answer.host, "status": answer.error.status, "error": str(answer.error)})
         else:
-            nodes.append({"host": answer.host, "status": _status(answer.done, require), **_parts(answer.done)})
+            proven = verdict(answer.done.proof.levels, require)
+            nodes.append({"host": answer.host, "status": _status(answer.done, proven), **_parts(answer.done)})
     if as_json:
         print_json(document("verify", nodes=nodes, findings=show.finding_parts(findings)))
     else:

@@ -40,10 +40,11 @@ class OverlayMount:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A start that replaces the service's own: the whole ``entrypoint`` and ``command``, guard included."""
+    """A start with the guard in front: the whole ``entrypoint``, and the ``command`` that Compose drops with it. None
+    leaves the command to the service, which has one of its own."""
 
     entrypoint: tuple[str, ...]
-    command: tuple[str, ...]
+    command: tuple[str, ...] | None
 
 
 def overlay(
@@ -96,7 +97,8 @@ def _service(
             body["pull_policy"] = "never" if image.local else "missing"
     if start is not None:
         body["entrypoint"] = [_literal(word) for word in start.entrypoint]
-        body["command"] = [_literal(word) for word in start.command]
+        if start.command is not None:
+            body["command"] = [_literal(word) for word in start.command]
     if environment:
         body["environment"] = {name: _literal(value) for name, value in sorted(environment.items())}
     if labels:

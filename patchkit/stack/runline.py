@@ -45,7 +45,7 @@ def run_line(
     raw: Mapping[str, Any] = service.raw if service else {}
     variables = {**(service.environment if service else {}), **(environment or {})}
     entrypoint = start.entrypoint if start else service.entrypoint if service else None
-    command = start.command if start else service.command if service else None
+    command = start.command if start and start.command is not None else service.command if service else None
     words: list[list[str]] = [[engine, "run", "--rm"] if not raw.get("restart") else [engine, "run", "-d"]]
     words += _settings(raw)
     words += [["-e", name if value is None else f"{name}={value}"] for name, value in sorted(variables.items())]

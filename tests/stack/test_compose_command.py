@@ -174,7 +174,7 @@ def test_a_guard_over_mounts_is_in_the_overlay_and_in_the_command_line(image: st
 
 
 def test_a_guard_before_a_service_s_own_start_is_refused(image: str, tmp_path: Path) -> None:
-    file = stack(tmp_path, f"services: {{one: {{image: '{image}', command: [a]}}}}\n")
+    file = stack(tmp_path, f"services: {{one: {{image: '{image}', entrypoint: [a]}}}}\n")
     assert "guarded-service" in call(tmp_path, "--image", image, "-f", file, "--guard", status=1).stderr
 
 

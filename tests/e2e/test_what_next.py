@@ -1,0 +1,60 @@
+"""What a command tells to do next is right: typed as it stands, it helps."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.engine
+
+
+def test_apply_names_the_service_of_its_overlay_and_the_command_that_fits_it_to_others(
+    fixture_image, scratch, patchkit, tiny
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    out = patchkit("apply", "--image", image, *tiny, status=0).out
+    assert "(service tiny)" in out
+    assert f"patchkit compose --image {image} -f compose.yaml" in out
+    named = patchkit("apply", "--image", image, *tiny, "--service", "mine", status=0).out
+    assert "(service mine)" in named
+    assert "next: docker compose -f compose.yaml -f " in named
+
+
+def test_a_guard_over_mounts_leaves_the_services_own_command_behind_it(
+    fixture_image, scratch, patchkit, tiny, compose, tmp_path
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    base = tmp_path / "compose.yaml"
+    base.write_text(f"services:\n  mine:\n    image: {image}\n    command: ['a b', c]\n")
+    overlay = tmp_path / "o.yaml"
+    done = patchkit("compose", "--image", image, *tiny, "--mode", "bind", "--guard", "-f", base, "-o", overlay)
+    assert done.status == 0, done.err
+    assert "command" not in yaml.safe_load(overlay.read_text())["services"]["mine"]
+    lines = compose(tmp_path, "-f", base, "-f", overlay, "up", "--no-log-prefix").splitlines()
+    compose(tmp_path, "-f", base, "-f", overlay, "down")
+    said = [json.loads(line) for line in lines if line.startswith("{")]
+    assert said[0] == {"arguments": ["a b", "c"]}
+    assert said[1]["answer"] == 31
+
+
+def test_a_container_is_matched_by_its_images_name(fixture_image, scratch, patchkit, tiny, running):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    container = running(image)
+    done = patchkit("status", "--container", container.name, *tiny[:2], "--json", status=0)
+    assert done.json["image"]["manifest_name"] == "tinyserve"
+
+
+def test_a_proof_that_falls_short_says_so_at_the_end(fixture_image, scratch, patchkit):
+    image = scratch.tagged(fixture_image("xpu"), "vllm-xpu:nightly")
+    done = patchkit("apply", "--image", image, "--require", "imports", status=1)
+    assert "error: not proven: imports blocked (torch) [not-proven]" in done.err
+    assert "not proven" not in patchkit("apply", "--image", image, status=0).err
+
+
+def test_a_remedy_repeats_the_options_that_it_takes_to_see_the_same(fixture_image, scratch, patchkit, tiny):
+    image = scratch.tagged(fixture_image("absent"), "tinyserve:1")
+    image = scratch.tagged(fixture_image("oldvllm"), "other:1")
+    done = patchkit("apply", "--image", image, "--manifest", "vllm-xpu", status=1)
+    assert f"patchkit status --image docker-daemon:{image} --manifest vllm-xpu" in done.err
