@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import requests
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import (
     InvalidSdistFilename,
     InvalidWheelFilename,
@@ -38,14 +39,14 @@ from packaging.utils import (
     parse_sdist_filename,
     parse_wheel_filename,
 )
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 from remotezip import RemoteZip, RemoteZipError
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 from urllib3.util.retry import Retry
 
 from patchkit import cache
-from patchkit.errors import Refused, Unreachable
+from patchkit.errors import BadInput, Refused, Unreachable
 
 #: No file that patchkit reads out of a wheel or sdist is larger; RECORD of the largest wheels is about 1 MB.
 MAX_READ = 64 * 1024 * 1024
@@ -150,11 +151,12 @@ class Indexes:
         else any, since their Python sources seldom differ.
 
         Raises:
+            patchkit.errors.BadInput: ``no-version``.
             patchkit.errors.Refused: ``package-unknown``, or ``release-unknown``: there is no such release, or it has
                 no wheel.
             patchkit.errors.Unreachable: as ``files``.
         """
-        wanted = Version(version)
+        wanted = asked_version(version)
         wheels = [file for file in self.files(package) if file.version == wanted and file.kind == "wheel"]
         if not wheels:
             raise Refused(
@@ -172,7 +174,7 @@ class Indexes:
 
     def sdist(self, package: str, version: str) -> Sdist:
         """The source distribution of ``package`` at ``version``. Raises as ``wheel``."""
-        wanted = Version(version)
+        wanted = asked_version(version)
         for file in self.files(package):
             if file.version == wanted and file.kind == "sdist":
                 return Sdist(file, self)
@@ -396,6 +398,39 @@ class Sdist:
         except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
             raise Refused("bad-sdist", f"it is no readable tar.gz: {error}", where=_public(self.file.url)) from None
         raise FileNotFoundError(f"{path} is not in {self.file.filename}")
+
+
+def asked_version(text: str) -> Version:
+    """The version that a person wrote.
+
+    Raises:
+        patchkit.errors.BadInput: ``no-version``.
+    """
+    try:
+        return Version(text)
+    except InvalidVersion:
+        raise BadInput(
+            "no-version",
+            f"{text!r} is no version (PEP 440)",
+            remedy="write one release, as 0.33.0, or latest for the newest",
+        ) from None
+
+
+def asked_range(text: str) -> SpecifierSet:
+    """The range of versions that a person wrote; a version alone stands for just that one.
+
+    Raises:
+        patchkit.errors.BadInput: ``no-range``.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        return SpecifierSet(",".join(f"=={part}" if part[:1].isdigit() else part for part in parts))
+    except InvalidSpecifier:
+        raise BadInput(
+            "no-range",
+            f"{text!r} is no range of versions (PEP 440)",
+            remedy="write one release, as 0.33.0, or a range in quotes, as '>=0.33,<0.34'",
+        ) from None
 
 
 def parse_record(data: bytes) -> dict[str, Recorded]:

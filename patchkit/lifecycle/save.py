@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from patchkit import diff
 from patchkit.catalog import edit, header
@@ -118,6 +118,17 @@ def _as_variant(text: str, manifest: Manifest, entry: PatchEntry, version: str) 
     same = next((each for each in variants if each.pre == entry.pre), None)
     if same is not None:
         return text, replace(entry, file=same.file)
+    try:
+        # Ranges take no local part (``+xpu``): PEP 440, "Inclusive ordered comparison".
+        version = Version(version).public
+    except InvalidVersion:
+        raise Refused(
+            "no-version",
+            f"the package there calls itself {version!r}, which is no version (PEP 440): no range can tell a variant "
+            "for it from the others",
+            where=entry.id,
+            remedy="save it as a patch of its own, under another --name",
+        ) from None
     newest = all(_before(each.versions or manifest.versions, version) for each in variants)
     for each in variants:
         if in_range(each.versions, version):
@@ -125,7 +136,7 @@ def _as_variant(text: str, manifest: Manifest, entry: PatchEntry, version: str) 
             text = edit.with_patch(text, PatchEntry(each.id, each.file, versions=_joined(each.versions, limit)))
     entry = replace(
         entry,
-        file=_new_file(manifest, f"{entry.id}-{Version(version).public}"),
+        file=_new_file(manifest, f"{entry.id}-{version}"),
         versions=f">={version}" if newest else f"=={version}",
     )
     if manifest.versions and not in_range(manifest.versions, version):
@@ -135,8 +146,15 @@ def _as_variant(text: str, manifest: Manifest, entry: PatchEntry, version: str) 
 
 def _before(versions: str, version: str) -> bool:
     """Whether no exact release that the range names lies behind ``version``."""
-    named = [Version(each.version.removesuffix(".*")) for each in SpecifierSet(versions) if each.operator != "<"]
+    named = [Version(text) for operator, text in _bounds(versions) if operator != "<"]
     return all(each <= Version(version) for each in named)
+
+
+def _bounds(versions: str) -> list[tuple[str, str]]:
+    """The operator and version of each part of a range, less arbitrary equality, whose text need be no version."""
+    return [
+        (each.operator, each.version.removesuffix(".*")) for each in SpecifierSet(versions) if each.operator != "==="
+    ]
 
 
 def _joined(versions: str, limit: str) -> str:
@@ -146,7 +164,7 @@ def _joined(versions: str, limit: str) -> str:
 def _widened(versions: str, version: str) -> str:
     """The range with ``version`` in it: the bound that kept it out is moved."""
     kept = [str(each) for each in SpecifierSet(versions) if each.contains(version, prereleases=True)]
-    above = any(Version(each.version.removesuffix(".*")) <= Version(version) for each in SpecifierSet(versions))
+    above = any(Version(text) <= Version(version) for _, text in _bounds(versions))
     return ",".join(sorted([*kept, f"<={version}" if above else f">={version}"], key=lambda text: text[0] != ">"))
 
 

@@ -8,13 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from patchkit import diff
 from patchkit.catalog.model import Manifest, PatchEntry
 from patchkit.errors import PatchkitError, Unreachable
-from patchkit.index import Indexes
+from patchkit.index import Indexes, asked_range
 from patchkit.lifecycle import releases
 from patchkit.plan import DELIVERABLE, Row, Series
 
@@ -69,9 +68,13 @@ class Survey:
 
 def choose_versions(known: Iterable[Version], wanted: str | None) -> list[str]:
     """The releases in a PEP 440 range, newest first, all final ones for None; pre-releases only where the range names
-    one."""
+    one.
+
+    Raises:
+        patchkit.errors.BadInput: ``no-range``.
+    """
     final = [version for version in known if not version.is_prerelease]
-    chosen = list(SpecifierSet(wanted).filter(known)) if wanted else final
+    chosen = list(asked_range(wanted).filter(known)) if wanted else final
     return [str(version) for version in sorted(chosen, reverse=True)]
 
 

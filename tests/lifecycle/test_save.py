@@ -139,3 +139,18 @@ def test_a_failed_write_leaves_the_catalog_as_it_was(mine, monkeypatch):
     monkeypatch.undo()
     assert mine.files() == before
     assert load_catalog(mine.root)
+
+
+def test_a_variant_for_a_version_with_a_local_part_gets_a_range_that_pep_440_knows(mine):
+    saved(mine, {"pkg/a.py": (A0, A1)}, version="1.0")
+    other = A0 + b"# other\n"
+    saved(mine, {"pkg/a.py": (other, other.replace(b"1", b"2"))}, version="2.0+xpu", file="patches/fix.patch")
+    assert [each.versions for each in mine.manifest.patches] == ["<2.0", ">=2.0"]
+
+
+def test_a_variant_for_what_is_no_version_is_refused(mine):
+    saved(mine, {"pkg/a.py": (A0, A1)}, version="1.0")
+    other = A0 + b"# other\n"
+    with pytest.raises(Refused) as caught:
+        saved(mine, {"pkg/a.py": (other, A1)}, version="unknown", file="patches/fix.patch")
+    assert caught.value.code == "no-version"

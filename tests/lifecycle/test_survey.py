@@ -7,10 +7,14 @@ import tarfile
 import threading
 import zipfile
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
+from patchkit import api
 from patchkit.catalog.header import Header
+from patchkit.errors import BadInput
 from patchkit.lifecycle import matrix, releases
 from patchkit.lifecycle.rehearse import rehearse
 from patchkit.lifecycle.save import Draft, save
@@ -217,3 +221,36 @@ def test_a_rehearsal_holds_the_manifest_against_its_releases(two, index):
     assert {found.id for found in rehearse(two.catalog, two.manifest, index({"1.1": RELEASES["1.1"]}))} == {
         "not-rehearsed"
     }
+
+
+def test_a_version_alone_is_a_range_of_just_that_one():
+    known = [Version(text) for text in ("0.32.0", "0.33.0", "0.33.1")]
+    assert choose_versions(known, "0.33.0") == ["0.33.0"]
+    assert choose_versions(known, ">=0.32,!=0.33.0") == ["0.33.1", "0.32.0"]
+
+
+@pytest.mark.parametrize("text", ["garbage", ">=", "0.33.0 or so", ">=1.0+local"])
+def test_what_is_no_range_is_a_wrong_call_that_says_what_to_write(text):
+    with pytest.raises(BadInput) as caught:
+        api.survey("vllm", text)
+    assert caught.value.code == "no-range"
+    assert "'>=0.33,<0.34'" in caught.value.remedy
+
+
+@pytest.mark.parametrize("text", ["garbage", ">=1"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda text: api.edit(["vllm/envs.py"], version=text, options=api.Options(manifest="vllm-xpu")),
+        lambda text: api.import_change("fix.patch", version=text, options=api.Options(manifest="vllm-xpu")),
+        lambda text: api.rebase(onto=text, options=api.Options(manifest="vllm-xpu")),
+        lambda text: api.retire(version=text, options=api.Options(manifest="vllm-xpu")),
+    ],
+)
+def test_what_is_no_version_is_a_wrong_call_before_any_index_is_asked(tmp_path, monkeypatch, call, text):
+    monkeypatch.chdir(tmp_path)
+    Path("fix.patch").write_bytes(b"--- a/vllm/envs.py\n+++ b/vllm/envs.py\n@@ -1 +1 @@\n-a\n+b\n")
+    with pytest.raises(BadInput) as caught:
+        call(text)
+    assert caught.value.code == "no-version"
+    assert "0.33.0" in caught.value.remedy

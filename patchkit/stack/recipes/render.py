@@ -390,8 +390,9 @@ def _patches(choice: Choice) -> str:
     if not choice.hardware.patches:
         return "none needed."
     return (
-        f"patchkit apply {choice.image_name} --manifest {choice.hardware.patches}\n"
-        "then add its overlay: docker compose -f THIS -f .patchkit/compose.patchkit.yaml up -d"
+        f"patchkit compose --image {shlex.quote(choice.image_name)} --manifest {choice.hardware.patches} "
+        "-f THIS -o compose.patchkit.yaml\n"
+        "docker compose -f THIS -f compose.patchkit.yaml up -d"
     )
 
 

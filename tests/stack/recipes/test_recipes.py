@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
 
 from patchkit.catalog.load import load_catalog
-from patchkit.cli import main
+from patchkit.cli import main, root
 from patchkit.errors import BadInput
 from patchkit.stack import compose_model
 from patchkit.stack.lint import run
@@ -222,3 +224,25 @@ def test_what_is_wrong_is_exit_two_and_lenient_says_so_on_stderr(capsys: pytest.
 def test_recipes_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("--list") == 0
     assert "--variant  default, nvfp4" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "choice", [each for each in every_choice() if each.hardware.patches], ids=lambda each: each.hardware_name
+)
+def test_the_printed_way_to_the_patches_is_one_that_patchkit_takes(choice: Choice) -> None:
+    page, stack = as_markdown(render(choice)), render(choice).compose
+    (line,) = {line for line in page.splitlines() if line.startswith("patchkit compose")}
+    name, *words = shlex.split(line)[1:]
+    command = root.get_command(click.Context(root), name)
+    assert command is not None
+    options = command.make_parser(click.Context(command)).parse_args(words)[0]
+    assert options["image"] == choice.image_name
+    assert f"# Patches: {line}\n" in stack
+    assert f"docker compose -f THIS -f {options['target']} up -d" in stack
+
+
+@pytest.mark.parametrize("stack", ["xpu", "rocm", "cuda"])
+def test_a_ready_stack_is_what_the_recipe_writes(stack: str) -> None:
+    hardware = {"xpu": "b70x4", "rocm": "mi300x", "cuda": "gb200"}[stack]
+    written = (REPOSITORY / "compose" / f"flint-{stack}.yaml").read_text()
+    assert written == render(choose(FLINT, hardware=hardware)).compose
