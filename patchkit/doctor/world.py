@@ -257,9 +257,16 @@ class World:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return dict(zip([item.id for item in asked], pool.map(self._verify, asked), strict=True))
 
+    def patched_in_place(self, container: Container) -> bool:
+        """Whether the receipt in the output folder says that this very container's files were patched."""
+        names = [each.delivered for each in self.receipts.values() if isinstance(each, Receipt)]
+        return f"container:{container.id}" in names
+
     def expects_patches(self, container: Container) -> bool:
         """Whether something says that this container runs patched files."""
         bound = [each for each in self.receipts.values() if isinstance(each, Receipt) and each.kind == "bind"]
+        if self.patched_in_place(container):
+            return True
         return bool(container.fingerprint or container.receipt_path) or any(
             container.image_id in receipt.delivered_identity.digests for receipt in bound
         )

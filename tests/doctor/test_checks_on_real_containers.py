@@ -174,7 +174,15 @@ def test_a_known_bad_line_of_the_log_is_found(fixture_image, scratch, patchkit, 
     said = "ModuleNotFoundError: No module named 'flashinfer'"
     container = running(f"{image}-patchkit", command=[said])
     found = doctor("--container", container.name)
-    assert "flint-model-attention" in found["log-known-bad"][0]["remedy"]
+    assert "patchkit verify --container" in found["log-known-bad"][0]["remedy"]
+
+
+def test_a_container_that_was_patched_in_place_is_healthy(fixture_image, scratch, patchkit, tiny, running, doctor):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, "--output", "elsewhere", status=0)
+    container = running(image)
+    patchkit("apply", "--container", container.name, "--restart", *tiny, status=0)
+    assert doctor("--container", container.name, status=0) == {}
 
 
 def test_a_compose_project_that_wires_none_of_it_is_found(bound, doctor, tmp_path):

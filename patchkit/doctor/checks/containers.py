@@ -12,7 +12,8 @@ from patchkit.deliver.receipt import Receipt
 from patchkit.doctor.model import Report, check
 from patchkit.doctor.world import PatchedImage, World
 from patchkit.proof.processes import judge
-from patchkit.stack.loglines import known_lines
+from patchkit.stack.log import known_lines
+from patchkit.stack.recipes.load import general_rules
 
 _NOT_WRITTEN = re.compile("Read-only file system|[Rr]esource busy|EROFS|EBUSY")
 
@@ -30,6 +31,8 @@ def unpatched(world: World) -> Iterator[Report]:
     by_origin |= {(image.origin_digest, image.origin_name): image for image in named}
     receipts = [receipt for receipt in world.receipts.values() if isinstance(receipt, Receipt)]
     for container in world.containers:
+        if world.patched_in_place(container):
+            continue
         targets = {str(mount.get("Destination")) for mount in container.mounts}
         own = by_origin.get((container.image_id, container.image_name))
         patched = own or by_origin.get(container.image_id)
@@ -362,9 +365,11 @@ def cache_older(world: World) -> Iterator[Report]:
     "The log of a server tells of a missing kernel or a slow way round long before anybody measures it.",
 )
 def known_bad(world: World) -> Iterator[Report]:
+    lines = general_rules(world.question.catalog).log
     for container in world.containers:
-        for line, known in known_lines(world.logs.get(container.id, ())):
-            yield Report(known.what, where=container.name, evidence=line[:200], remedy=known.remedy)
+        text = "\n".join(world.logs.get(container.id, ()))
+        for finding in known_lines(text, lines, container.name):
+            yield Report(finding.what, finding.where, finding.evidence, finding.remedy)
 
 
 @check(
