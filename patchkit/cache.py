@@ -21,18 +21,26 @@ def folder(kind: str) -> Path:
     ``~/.cache/patchkit``. It need not exist yet."""
     root = os.environ.get("PATCHKIT_CACHE")
     if root:
-        return Path(root) / kind
+        return Path(root).absolute() / kind
     # An empty or relative XDG_CACHE_HOME counts as unset: XDG Base Directory Specification, "Environment variables".
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if base.startswith("/") else home() / ".cache") / "patchkit" / kind
 
 
 def read(path: Path) -> bytes | None:
-    """The cached bytes, or None where there are none."""
+    """The cached bytes, or None where there are none, or none that this user may read: that costs time and no truth."""
     try:
         return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return None
+
+
+def holds(path: Path) -> bool:
+    """Whether there is a file at ``path``; a folder that this user may not look into holds none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def write(path: Path, data: bytes) -> None:

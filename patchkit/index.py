@@ -7,14 +7,17 @@ by the wheel's hash; a server without ranged requests costs one whole download, 
 
 from __future__ import annotations
 
+import atexit
 import base64
 import binascii
 import configparser
 import contextlib
 import csv
+import functools
 import hashlib
 import io
 import os
+import shutil
 import sys
 import tarfile
 import tempfile
@@ -186,18 +189,26 @@ class Indexes:
         )
 
     def download(self, file: DistFile) -> Path:
-        """The whole file in the cache, fetched if it is not there yet and checked against the index's sha256.
+        """The whole file in the cache, fetched if it is not there yet and checked against the index's sha256; where the
+        cache cannot be used, in a folder that goes when this process ends.
 
         Raises:
             patchkit.errors.Refused: ``hash-differs``.
             patchkit.errors.Unreachable: the server does not give it.
         """
         path = _cache_folder(file) / file.filename
-        if path.exists():
+        if cache.holds(path):
             return path
-        path.parent.mkdir(parents=True, exist_ok=True)
         digest = hashlib.sha256()
-        handle, part = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, part = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+        except OSError:
+            path = _spare_folder() / path.parent.name / file.filename
+            if path.exists():
+                return path
+            path.parent.mkdir(exist_ok=True)
+            handle, part = tempfile.mkstemp(dir=path.parent, prefix=".part-")
         try:
             with os.fdopen(handle, "wb") as stream, _reaching(file.url):
                 response = self._get(file.url, stream=True)
@@ -576,6 +587,13 @@ def _public(url: str) -> str:
     """The URL without the name and password that it may hold."""
     parts = urllib.parse.urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+@functools.cache
+def _spare_folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="patchkit-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _cache_folder(file: DistFile) -> Path:

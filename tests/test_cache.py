@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from patchkit import cache
+from patchkit.images.layer import sha256
+from patchkit.images.layerindex import LayerIndex
+from tests.engine_transport.users import as_user
+from tests.image_stores.test_layers import MemoryBlob
+from tests.image_stores.trees import layer_tar
 
 
 def test_the_cache_lies_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,3 +49,35 @@ def test_a_cache_that_cannot_be_written_keeps_nothing_and_stops_nothing(tmp_path
     (tmp_path / "file").write_bytes(b"in the way")
     cache.write(tmp_path / "file/below", b"data")
     assert cache.read(tmp_path / "file/below") is None
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_cache_of_another_user_holds_nothing_and_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries that may not be read, then folders that may not be looked into, both as a run by root leaves them."""
+    layer = layer_tar(("srv/a.txt", {"data": b"one"}))
+
+    def look() -> bytes:
+        index = LayerIndex(MemoryBlob(layer), sha256(layer))
+        found = index.find("/srv/a.txt")
+        assert found is not None
+        return index.read(found)
+
+    with tempfile.TemporaryDirectory() as name:  # not tmp_path: nobody else may look into the folders above that
+        folder = Path(name)
+        monkeypatch.setenv("PATCHKIT_CACHE", name)
+        assert look() == b"one"
+        (entry,) = (folder / "layers").iterdir()
+        (kept,) = (folder / "files").iterdir()
+        folder.chmod(0o755)
+        entry.chmod(0o600)
+        kept.chmod(0o600)
+        assert as_user(look, ()) == b"one"
+        for kind in ("layers", "files"):
+            (folder / kind).chmod(0o700)
+        assert as_user(look, ()) == b"one"
+        assert not as_user(lambda: cache.holds(entry), ())
+
+
+def test_a_relative_folder_for_the_cache_counts_from_where_the_command_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATCHKIT_CACHE", "mine")
+    assert cache.folder("layers") == Path.cwd() / "mine/layers"

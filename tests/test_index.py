@@ -401,3 +401,17 @@ def test_the_real_index_gives_single_files_of_a_real_wheel() -> None:
     with indexes.wheel("vllm", "0.33.0") as wheel:
         assert b"_rsqrt" in wheel.read("vllm/models/flint/ops/norm.py")
         assert wheel.metadata()["Version"] == "0.33.0"
+
+
+def test_without_a_cache_a_whole_file_is_fetched_once_and_gone_in_the_end(
+    small: SmallIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "taken").write_bytes(b"no folder")
+    monkeypatch.setenv("PATCHKIT_CACHE", str(tmp_path / "taken"))
+    small.publish("pkg", {"pkg-1.0.tar.gz": b"whatever"})
+    (file,) = small.indexes().files("pkg")
+    small.asked.clear()
+    whole = small.indexes().download(file)
+    assert whole.read_bytes() == b"whatever"
+    assert small.indexes().download(file) == whole
+    assert len(small.asked) == 1

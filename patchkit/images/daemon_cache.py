@@ -34,7 +34,7 @@ class Known:
 def load(name: str) -> Known:
     """What is known under this name; nothing where the cache has nothing, or something that cannot be read."""
     known = Known()
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+    with contextlib.suppress(ValueError, TypeError, KeyError):
         value = json.loads(cache.read(_place(name)) or b"{}")
         if value.get("form") == _FORM:
             known = Known(
@@ -55,8 +55,7 @@ def save(name: str, known: Known) -> None:
             path: base64.b64encode(data).decode("ascii") for path, data in known.contents.items() if len(data) <= _KEPT
         },
     }
-    with contextlib.suppress(OSError):
-        cache.write(_place(name), json.dumps(value, sort_keys=True).encode("ascii"))
+    cache.write(_place(name), json.dumps(value, sort_keys=True).encode("ascii"))
 
 
 def _place(name: str) -> Path:

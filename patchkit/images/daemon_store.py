@@ -125,9 +125,7 @@ class _Reader:
         """The file ``name`` in the first of the store's ``folders`` that has it; its bytes must have ``digest``. What
         has no digest for a name is cached by another, and for the caller to check."""
         cached = cache.folder("documents") / (cached_as or str(digest).removeprefix("sha256:"))
-        found = None
-        with contextlib.suppress(OSError):  # a cache that cannot be used costs time and nothing else
-            found = cache.read(cached)
+        found = cache.read(cached)
         if found is not None and _is(found, digest):
             self.road = self.road or "cache"
             return found
@@ -140,8 +138,7 @@ class _Reader:
             found = self._mounted(folder, name)
             if found is not None and _is(found, digest):
                 self.road = "image store, mounted"
-                with contextlib.suppress(OSError):
-                    cache.write(cached, found)
+                cache.write(cached, found)
                 return found
         return None
 

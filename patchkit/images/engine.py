@@ -31,6 +31,8 @@ TEMPORARY_LABEL = "dev.patchkit.temporary"
 #: What the SDK wants to be given before the engine has been asked; such a path is never called.
 _ANY_VERSION = "1.41"
 _DEFAULT_SOCKET = "/var/run/docker.sock"
+#: Where an engine's service puts its socket: if it is not there, the service does not run.
+_USUAL_SOCKETS = (_DEFAULT_SOCKET, "/run/docker.sock", "/run/podman/podman.sock", "/var/run/podman/podman.sock")
 
 
 class EngineError(PatchkitError):
@@ -488,11 +490,14 @@ def _unreachable(host: str, error: BaseException) -> Unreachable:
                 remedy=f"export DOCKER_HOST=unix://{other}",
             )
         start = "systemctl start podman.socket" if "podman" in path else "systemctl start docker"
+        if os.environ.get("DOCKER_HOST") == host and path not in _USUAL_SOCKETS:
+            start = f"DOCKER_HOST names this socket: set it to the right one, or unset it for {_DEFAULT_SOCKET}"
         return Unreachable("engine-not-running", there, where=host, remedy=start)
     last = causes[-1] if causes else error
-    return Unreachable(
-        "engine-unreachable", f"the engine cannot be reached: {last}", where=host, remedy=f"docker -H {host} info"
-    )
+    ask = f"docker -H {host} info"
+    if os.environ.get("DOCKER_HOST") == host:
+        ask += "  # DOCKER_HOST names it: unset it for this machine's engine"
+    return Unreachable("engine-unreachable", f"the engine cannot be reached: {last}", where=host, remedy=ask)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

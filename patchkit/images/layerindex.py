@@ -95,7 +95,7 @@ class LayerIndex:
     @classmethod
     def is_known(cls, blob: Blob) -> bool:
         """Whether the layer was read before."""
-        return cls._place(blob).is_file()
+        return cache.holds(cls._place(blob))
 
     def close(self) -> None:
         """Free the database."""
@@ -135,9 +135,7 @@ class LayerIndex:
         """The bytes of a file of this layer, checked against the hash that the index holds for it."""
         kept = cache.folder("files") / found.sha256 if found.sha256 else None
         if kept is not None:
-            data = None
-            with contextlib.suppress(OSError):  # a cache that cannot be used is no cache
-                data = cache.read(kept)
+            data = cache.read(kept)
             if data is not None and hashlib.sha256(data).hexdigest() == found.sha256:
                 return data
         elif not self._verified:
@@ -148,8 +146,7 @@ class LayerIndex:
         if kept is not None:
             if hashlib.sha256(data).hexdigest() != found.sha256:
                 raise bad_layer(self._blob, f"{found.path} is not what it was when the layer was first read")
-            with contextlib.suppress(OSError):
-                cache.write(kept, data)
+            cache.write(kept, data)
         return data
 
     def _raw(self, found: Found) -> bytes:
@@ -166,15 +163,14 @@ class LayerIndex:
         return self._db.execute(query, (_blob(path),)).fetchone() is not None
 
     def _cached(self) -> sqlite3.Connection | None:
-        if not self._path.is_file():
+        if not cache.holds(self._path):
             return None
-        db = sqlite3.connect(f"{self._path.as_uri()}?mode=ro&immutable=1", uri=True)
-        try:
-            if db.execute("SELECT format, diff_id FROM meta").fetchone() == (_FORMAT, self._diff_id):
-                return db
-        except sqlite3.DatabaseError:
-            pass  # damaged: made again
-        db.close()
+        with contextlib.suppress(sqlite3.Error):  # damaged, or not for this user to read: made again
+            db = sqlite3.connect(f"{self._path.as_uri()}?mode=ro&immutable=1", uri=True)
+            with contextlib.suppress(sqlite3.Error):
+                if db.execute("SELECT format, diff_id FROM meta").fetchone() == (_FORMAT, self._diff_id):
+                    return db
+            db.close()
         return None
 
     def _made(self) -> sqlite3.Connection:
@@ -185,8 +181,7 @@ class LayerIndex:
         db.execute("CREATE INDEX parents ON entry (parent)")
         db.execute("CREATE INDEX hidden_parents ON hidden (parent)")
         db.commit()
-        with contextlib.suppress(OSError):
-            cache.write(self._path, db.serialize())
+        cache.write(self._path, db.serialize())
         return db
 
     def _fill(self, rows: Rows) -> None:

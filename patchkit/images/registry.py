@@ -152,10 +152,9 @@ class Repository:
     def _small(self, kind: str, digest: str, headers: Mapping[str, str]) -> bytes:
         path = cache.folder("files") / digest.partition(":")[2]
         if not self._fresh:
-            with contextlib.suppress(OSError):
-                kept = cache.read(path)
-                if kept is not None and sha256(kept) == digest:
-                    return kept
+            kept = cache.read(path)
+            if kept is not None and sha256(kept) == digest:
+                return kept
         answer = self.client.send("GET", f"{self._url}/{kind}/{digest}", headers=headers, expect=(200, 404))
         if answer.status_code == 404:
             answer.close()
@@ -378,8 +377,7 @@ def _sizes(manifests: list[bytes]) -> dict[str, int]:
 
 
 def _keep(data: bytes) -> None:
-    with contextlib.suppress(OSError):
-        cache.write(cache.folder("files") / sha256(data).partition(":")[2], data)
+    cache.write(cache.folder("files") / sha256(data).partition(":")[2], data)
 
 
 def _spool() -> IO[bytes] | None:

@@ -197,4 +197,11 @@ def _gpus(text: str) -> Json:
 
 def _cannot_run(error: EngineError, wanted: Run) -> Unreachable:
     program = wanted.argv[0]
+    if wanted.gpus and "device driver" in error.what:  # moby: could not select device driver "" with capabilities
+        return Unreachable(
+            "no-gpu-runtime",
+            f"this engine can pass no GPU through: {error.what}",
+            remedy="without --gpus the proof runs on the CPU. For NVIDIA: install nvidia-container-toolkit, then "
+            "nvidia-ctk runtime configure --runtime=docker and restart the engine; others take --device (/dev/dri)",
+        )
     return Unreachable("cannot-run", f"the engine cannot run {program}: {error.what}", remedy="docker info")

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from patchkit import cache
-from patchkit.errors import BadInput, Refused
+from patchkit.errors import BadInput, Refused, Unreachable
 from patchkit.plan import digest_of
 
 _META = ".patchkit"
@@ -78,7 +78,20 @@ def create(folder: Path, task: Task, base: Mapping[str, bytes | None], now: Mapp
     Raises:
         patchkit.errors.Refused: ``work-in-folder``: it holds changes from another base; ``inside-repository``.
         patchkit.errors.BadInput: ``folder-taken``, it is no work folder.
+        patchkit.errors.Unreachable: ``work-unwritable``.
     """
+    try:
+        return _created(folder, task, base, now)
+    except OSError as error:
+        raise Unreachable(
+            "work-unwritable",
+            f"the work folder cannot be made: {error.strerror}",
+            where=str(error.filename or folder),
+            remedy="name another one: --work FOLDER; or set XDG_STATE_HOME to a folder that you may write to",
+        ) from error
+
+
+def _created(folder: Path, task: Task, base: Mapping[str, bytes | None], now: Mapping[str, bytes | None]) -> Work:
     _refuse_repository(folder)
     if folder.exists() and any(folder.iterdir()):
         there = load(folder)

@@ -233,3 +233,17 @@ def test_an_image_that_the_engine_has_not_is_unreachable_with_the_pull_that_brin
     with pytest.raises(Unreachable) as caught:
         place.open("patchkit-test/nobody-has-this:1")
     assert caught.value.remedy == "docker pull patchkit-test/nobody-has-this:1"
+
+
+def test_where_docker_host_names_the_socket_the_remedy_is_about_docker_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nope.sock")
+    with pytest.raises(Unreachable) as caught:
+        engine()
+    assert "DOCKER_HOST" in (caught.value.remedy or "")
+    assert "systemctl" not in (caught.value.remedy or "")
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    with pytest.raises(Unreachable) as caught:
+        engine()
+    assert "unset it" in (caught.value.remedy or "")

@@ -236,3 +236,13 @@ def test_an_interrupted_run_removes_its_container(docker_place: Place, monkeypat
     with docker_place.open(docker_place.load("pure")) as image, pytest.raises(KeyboardInterrupt):
         image.run(Run((PYTHON, "-c", "import time; time.sleep(600)")))
     assert docker_place.temporary() == []
+
+
+def test_without_a_gpu_runtime_the_remedy_is_what_helps(docker_place: Place) -> None:
+    reached = docker_place.engine
+    if "nvidia" in reached.info.get("Runtimes", {}):
+        pytest.skip("this engine passes GPUs through")
+    with docker_place.open(docker_place.load("pure")) as image, pytest.raises(Unreachable) as caught:
+        image.run(Run((PYTHON, "-c", "pass"), gpus="all"))
+    assert caught.value.code == "no-gpu-runtime"
+    assert "nvidia-container-toolkit" in (caught.value.remedy or "")

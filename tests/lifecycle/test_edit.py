@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from patchkit.catalog.header import Header
-from patchkit.errors import BadInput, Refused
+from patchkit.errors import BadInput, Refused, Unreachable
 from patchkit.lifecycle import edit, work
 from patchkit.lifecycle.releases import plan_for
 from patchkit.lifecycle.save import Draft, save
@@ -220,3 +220,13 @@ def test_a_persons_git_settings_and_hooks_do_not_touch_the_files(mine, tree, tmp
 
 def blob_id(data):
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def test_a_home_without_room_for_work_is_told_with_the_setting_that_helps(mine, tree, tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with pytest.raises(Unreachable) as caught:
+        opened(mine, tree("1.0", {"pkg/a.py": A0}), "pkg/a.py")
+    assert caught.value.code == "work-unwritable"
+    assert "XDG_STATE_HOME" in caught.value.remedy
+    assert "--work" in caught.value.remedy
