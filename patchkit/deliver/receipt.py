@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import posixpath
+import re
 import stat
 import types
 from collections.abc import Mapping
@@ -25,6 +26,13 @@ _SCHEMA = "patchkit.receipt"
 
 #: No receipt comes near it. A label of an image may name any file of this machine as a receipt.
 _MAX_SIZE = 16 * 1024 * 1024
+
+#: ``--api-key X``, ``HF_TOKEN=X``: what a start command calls a secret. How it starts is the same without the value.
+_NAMED = r"[\w-]*(?:key|token|secret|password)"
+_SECRETS = re.compile(
+    rf"(?P<name>{_NAMED}=|--{_NAMED}\s+(?!-))(?:\\?\"[^\"]*\"|'[^']*'|[^\s'\"]+)",
+    re.IGNORECASE,
+)
 _KEPT_ENV = frozenset({"PATH", "VIRTUAL_ENV", "CONDA_PREFIX"})
 
 
@@ -115,7 +123,7 @@ def receipt_of(
         package_version=plan.site.version,
         copy=plan.copy.root,
         launch=_without_secrets(plan.site.launch),
-        launch_given=launch_given,
+        launch_given=hidden(launch_given),
         patches=tuple(ReceiptPatch(patch.entry.id, patch.sha256) for patch in plan.patches),
         files=files_of(plan, owned=kind != "bind"),
         fingerprint=plan.fingerprint,
@@ -224,6 +232,11 @@ def load(path: Path) -> Receipt:
             where=str(path),
             remedy="deliver again: patchkit apply --image IMAGE",
         ) from None
+
+
+def hidden(command: str) -> str:
+    """A start command without the values of its secrets."""
+    return _SECRETS.sub(r"\g<name>HIDDEN", command)
 
 
 def _without_secrets(launch: Launch) -> Launch:

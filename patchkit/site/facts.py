@@ -52,14 +52,16 @@ def site_facts(
     # An unpacked root or a running container has no name for what it holds: it may change under the same identity.
     kept = image.reference.transport not in ("rootfs", "container")
     if kept and (known := _cached(cache.read(place))) is not None:
-        return known
+        return replace(known, launch=launch)
     site = _read(image, launch, package, files, decoys, everything, copy)
     answered = True
     if asks:
         site, answered = _compare(image, site, package, files)
     # An answer that did not come may come the next time: it is no fact about the image.
     if kept and answered:
-        cache.write(place, json.dumps(to_json(site), sort_keys=True).encode())
+        # The environment may hold secrets, and is known where the facts are asked for.
+        without = replace(site, launch=replace(site.launch, env={}))
+        cache.write(place, json.dumps(to_json(without), sort_keys=True).encode())
     return site
 
 
