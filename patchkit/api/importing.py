@@ -15,6 +15,7 @@ from patchkit.api.sources import Source
 from patchkit.catalog.header import Header
 from patchkit.catalog.load import load_catalog
 from patchkit.errors import BadInput, Refused, Unreachable
+from patchkit.images.engine import Engine
 from patchkit.lifecycle import container, edit, importing, releases
 from patchkit.lifecycle.files import changing
 from patchkit.lifecycle.importing import Piece
@@ -66,7 +67,7 @@ def import_change(
         patchkit.errors.BadInput: ``no-such-change``, ``malformed-patch``, ``unsafe-path``, ``strip-unclear``,
             ``many-patches``, ``overlay-unclear``, and what ``save`` raises.
         patchkit.errors.Refused: ``files-not-installed``, ``does-not-apply``, ``already-there``,
-            ``overlay-of-another-release``.
+            ``already-a-patch``, ``overlay-of-another-release``.
         patchkit.errors.Unreachable: the change, the image or the index cannot be read.
     """
     folder = Path(change).parent if Path(change).name == "series" else Path(change)
@@ -82,7 +83,8 @@ def import_container(name: str, wanted: Wanted = Wanted(), options: Options = Op
     """Make one patch of what somebody changed by hand in a container, running or not.
 
     Raises:
-        patchkit.errors.Refused: ``nothing-changed``, ``no-record``: the copy has nothing to compare with.
+        patchkit.errors.Refused: ``nothing-changed``, ``other-copy-changed``: of one that the server does not import,
+            ``already-a-patch``, ``no-record``: the copy has nothing to compare with.
         patchkit.errors.Unreachable: ``no-such-container``.
     """
     from patchkit.images.engine import engine
@@ -91,7 +93,8 @@ def import_container(name: str, wanted: Wanted = Wanted(), options: Options = Op
     origin = container.origin(reached, name)
     found = sources.from_image(origin.name, (), options)
     assert isinstance(found.release, releases.SiteRelease)
-    winner = found.release.site.winner
+    site = found.release.site
+    winner = site.winner
     assert winner is not None  # from_image refuses an image without one
     if not found.shipped:
         raise Refused("no-record", "the copy has no RECORD to compare with", where=winner.root, remedy="patchkit edit")
@@ -103,13 +106,61 @@ def import_container(name: str, wanted: Wanted = Wanted(), options: Options = Op
     inside = f"{found.manifest.package.replace('.', '/')}/"
     removed = [path for path in removed if path.startswith(inside)]
     found = sources.from_image(origin.name, [*changed, *removed], options)
-    changes = _against(found, {**{path: now[path] for path in changed}, **dict.fromkeys(removed)})
+    files_now = {**{path: now[path] for path in changed}, **dict.fromkeys(removed)}
+    changes = _against(found, files_now)
+    if not files_now:
+        raise _nothing_changed(reached, origin.container, name, winner.root, [copy.root for copy in site.copies])
     if not changes:
-        raise Refused(
-            "nothing-changed", "the container's files are the image's", where=name, remedy="change a file in it"
-        )
+        raise _done_already(found, files_now, name)
     prose = _prose(wanted, f"vendor, changed by hand in a container of {origin.name}")
     return found, _save(found, [_Change(wanted.name or "hand-made", changes, prose)])
+
+
+def _nothing_changed(engine: Engine, container_id: str, name: str, serving: str, roots: Sequence[str]) -> Refused:
+    """Why there is nothing to import: no file was changed, or those of a copy that the server does not import."""
+    others = [path for root in roots if root != serving for path in container.changed_below(engine, container_id, root)]
+    if not others:
+        return Refused(
+            "nothing-changed",
+            "the files of the copy that the server imports are the image's",
+            where=f"{name}:{serving}",
+            remedy="change a file there",
+        )
+    return Refused(
+        "other-copy-changed",
+        f"{', '.join(others[:3])}{' and more' if others[3:] else ''}: changed, and the server does not import "
+        f"{'it' if len(others) == 1 else 'them'}: it imports {serving}",
+        where=name,
+        remedy=f"make the change in {serving}, see that it helps, and import it again",
+    )
+
+
+def _done_already(found: Source, files: Mapping[str, bytes | None], name: str) -> Refused:
+    """The files are as the series makes them: which patch does it."""
+    by: dict[str, str] = {}
+    for path, data in files.items():
+
+        def holds(read: edit.Reader, path: str = path, data: bytes | None = data) -> bool:
+            return read(path) == data
+
+        by[path] = edit.done_by(found.release, found.series, [path], found.platform, holds)
+    patches = list(dict.fromkeys(patch for patch in by.values() if patch))
+    return Refused(
+        "already-a-patch",
+        f"what differs from {found.release.label} is what {_called(patches)} of the series makes of it",
+        where=name,
+        remedy=_change(found, patches),
+        details=[f"{path}: {patch}" for path, patch in by.items()],
+    )
+
+
+def _called(patches: Sequence[str]) -> str:
+    return f"patch{'es' if len(patches) > 1 else ''} {', '.join(patches)}"
+
+
+def _change(found: Source, patches: Sequence[str]) -> str:
+    place = f"--image {found.image}" if found.image else f"--version {found.release.version}"
+    return f"to change it: patchkit edit --patch {patches[-1]} {place}" if patches else "change a file in it"
 
 
 def _save(found: Source, changes: Sequence[_Change]) -> list[Saved]:
@@ -179,11 +230,35 @@ def _diffs(
     tree = dict(edit.ground(found.release, found.series, "", list(targets), found.platform).files)
     changes = []
     for piece, fitted in zip(pieces, fits, strict=True):
-        drawn = importing.drawn(fitted, tree.get, piece.name)
+        try:
+            drawn = importing.drawn(fitted, tree.get, piece.name)
+        except Refused as error:
+            raise (
+                _in_series(found, fitted, list(targets), error) if error.code == "already-there" else error
+            ) from None
         tree.update({path: after for path, (_, after) in drawn.items()})
         prose = importing.prose_of(piece, origin, wanted.description)
         changes.append(_Change(wanted.name or piece.name, drawn, prose))
     return found, changes
+
+
+def _in_series(found: Source, fitted: importing.Fit, targets: Sequence[str], told: Refused) -> Refused:
+    """What was told, or where it is the series that has the diff already, and not the release: which patch."""
+    if told.code != "already-there":
+        return told
+    patch = edit.done_by(
+        found.release, found.series, targets, found.platform, lambda read: importing.holds(fitted, read)
+    )
+    if not patch:
+        return Refused(
+            told.code, f"{found.release.label} holds every hunk already", where=told.where, remedy=told.remedy
+        )
+    return Refused(
+        "already-a-patch",
+        f"patch {patch} of the series does this already",
+        where=told.where,
+        remedy=_change(found, [patch]),
+    )
 
 
 def _overlays(

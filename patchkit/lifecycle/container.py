@@ -76,6 +76,17 @@ def files(engine: Engine, container: str, root: str) -> dict[str, bytes]:
     return found
 
 
+def changed_below(engine: Engine, container: str, root: str) -> list[str]:
+    """The text-like files below ``root`` that the engine's own list of changes names; see ``files`` for what it misses.
+
+    Raises:
+        patchkit.errors.Unreachable: the engine does not answer.
+    """
+    listed = engine.call("GET", f"/containers/{container}/changes").json() or ()
+    paths = [str(each.get("Path")) for each in listed]
+    return sorted(path for path in paths if path.startswith(f"{root}/") and path.endswith(_SOURCES))
+
+
 def edited(
     now: Mapping[str, bytes], shipped: Mapping[str, str], same: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,6 +22,9 @@ from patchkit.lifecycle.work import Task, Work
 from patchkit.plan import Series, digest_of
 
 _RELATIVE = next(note for note in get_args(Relative) if isinstance(note, Form))
+
+
+Reader = Callable[[str], bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,18 @@ def ground(release: Release, series: Series, patch: str, paths: Sequence[str], p
         )
     _refuse_stuck(stuck, paths)
     return Ground({path: read(path) for path in paths}, None, tuple(notes))
+
+
+def done_by(
+    release: Release, series: Series, paths: Sequence[str], platform: str, holds: Callable[[Reader], bool]
+) -> str:
+    """The patch of the series with which the release's files come to be as ``holds`` finds them after the whole
+    series; empty where they are so in the release itself."""
+    for patch in reversed(list(dict.fromkeys(entry.id for entry in series.manifest.patches))):
+        with contextlib.suppress(Refused):  # it does not apply here, so it is none that does it
+            if not holds(ground(release, series, patch, paths, platform).files.get):
+                return patch
+    return ""
 
 
 def _refuse_stuck(stuck: Mapping[str, str], paths: Sequence[str]) -> None:

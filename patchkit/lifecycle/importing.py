@@ -139,6 +139,11 @@ def candidates(piece: Piece) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def holds(fitted: Fit, read: Reader) -> bool:
+    """Whether the files that ``read`` gives have every hunk already."""
+    return diff.evaluate(fitted.patch, read, strip=fitted.strip).state == "applied"
+
+
 def drawn(fitted: Fit, read: Reader, where: str) -> Changes:
     """What the diff changes in the files that ``read`` gives.
 

@@ -156,6 +156,34 @@ def test_a_container_that_somebody_edited_by_hand_becomes_a_patch(life, engine, 
     assert "Origin: vendor, changed by hand" in (tmp_path / "mine/patches/by-hand.patch").read_text()
 
 
+@pytest.mark.engine
+def test_a_change_that_the_server_does_not_import_or_a_patch_already_makes_is_told(
+    life, engine, fixture_image, scratch
+):
+    image = scratch.tagged(fixture_image("xpu"), "vllm-xpu:nightly")
+    site = "/opt/venv/lib/python3.11/site-packages"
+
+    def edited(name, path):
+        container = engine.containers.run(
+            image, ["-c", f"echo 'x = 1' >> {path}"],
+            entrypoint=["/bin/busybox", "sh"], name=scratch.name(name), detach=True, user="0",
+        )  # fmt: skip
+        assert container.wait()["StatusCode"] == 0
+        return container.name
+
+    decoy = life("import", "--container", edited("decoy", f"/workspace/vllm/{LOGGER}"), "-m", "Tried out", status=1).err
+    assert "other-copy-changed" in decoy
+    assert f"/workspace/vllm/{LOGGER}" in decoy
+    assert f"it imports {site}/vllm" in decoy
+    served = edited("served", f"{site}/{LOGGER}")
+    life("import", "--container", served, "--name", "by-hand", "-m", "Tried out", status=0)
+    again = life("import", "--container", served, "--name", "other", "-m", "Tried out", status=1).err
+    assert "already-a-patch" in again
+    assert f"edit --patch by-hand --image {image}" in again
+    diff = life("import", "mine/patches/by-hand.patch", "--image", image, "--name", "other", status=1).err
+    assert "patch by-hand of the series does this already" in diff
+
+
 def test_a_full_file_overlay_made_from_an_old_release_is_found_out(life, released, tmp_path):
     (tmp_path / "overlays").mkdir()
     (tmp_path / "overlays/logger.py").write_bytes(released(LOGGER, "0.29.0") + b"\nOURS = True\n")
