@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from patchkit.api.look import Options, status
 from patchkit.catalog import header
 from patchkit.catalog.header import Header
 from patchkit.catalog.load import load_catalog
-from patchkit.errors import BadInput
+from patchkit.errors import BadInput, Refused
 from patchkit.lifecycle import edit as editing
 from patchkit.lifecycle import releases, work
 from patchkit.lifecycle import save as saving
@@ -97,15 +98,31 @@ def save(
         The patch as written, what the series does now to what the files came from, and the work's task.
 
     Raises:
-        patchkit.errors.Refused: ``nothing-changed``, ``conflict-markers``, ``does-not-compile``.
+        patchkit.errors.Refused: ``nothing-changed``, ``conflict-markers``, ``does-not-compile``, or ``other-catalog``:
+            ``PATCHKIT_CATALOG`` names another one than that of the work.
         patchkit.errors.BadInput: ``no-work``, ``no-description``, ``patch-exists``, or a fault of the new manifest.
     """
     opened = work.load(folder or work.find(name))
     task = opened.task
+    _refuse_other_catalog(opened, name)
     with changing(Path(task.catalog)):
         saved = _saved(opened, name, prose)
     work.settle(opened, name, saved.entry.file)
     return saved, _plan(task, index), task
+
+
+def _refuse_other_catalog(opened: Work, name: str) -> None:
+    """The work belongs to the catalog that it was made with; where the environment names another one, nobody can tell
+    which of both is meant."""
+    named = os.environ.get("PATCHKIT_CATALOG", "")
+    if named and Path(named).resolve() != Path(opened.task.catalog).resolve():
+        raise Refused(
+            "other-catalog",
+            f"the work is for the catalog {opened.task.catalog}, and PATCHKIT_CATALOG names {named}",
+            where=str(opened.folder),
+            remedy=f"save it there: PATCHKIT_CATALOG= patchkit save --name {name} --work {opened.folder}; or begin the "
+            "work with the other catalog: patchkit edit",
+        )
 
 
 def _saved(opened: Work, name: str, prose: Prose) -> Saved:

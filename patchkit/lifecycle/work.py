@@ -101,9 +101,10 @@ def _created(folder: Path, task: Task, base: Mapping[str, bytes | None], now: Ma
         if not there.is_done:
             raise Refused(
                 "work-in-folder",
-                f"there are unsaved changes to {there.task.release}",
+                f"there are unsaved changes to {there.task.release}, for the catalog {there.task.catalog}",
                 where=str(folder),
-                remedy=f"patchkit save --work {folder}; or, to throw them away: rm -r {folder}",
+                remedy=f"patchkit save --name {there.task.patch or 'NAME'} --work {folder}; or work elsewhere: --work "
+                f"FOLDER; or, to throw them away: rm -r {folder}",
             )
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from patchkit import api
 from patchkit.catalog.header import Header
 from patchkit.errors import BadInput, Refused, Unreachable
 from patchkit.lifecycle import edit, work
@@ -230,3 +231,24 @@ def test_a_home_without_room_for_work_is_told_with_the_setting_that_helps(mine, 
     assert caught.value.code == "work-unwritable"
     assert "XDG_STATE_HOME" in caught.value.remedy
     assert "--work" in caught.value.remedy
+
+
+def test_work_for_one_catalog_is_not_saved_where_the_environment_names_another(mine, tree, tmp_path, monkeypatch):
+    place = opened(mine, tree("1.0", {"pkg/a.py": A0}), "pkg/a.py")
+    (place.folder / "pkg/a.py").write_bytes(A1)
+    before = mine.files()
+    monkeypatch.setenv("PATCHKIT_CATALOG", str(tmp_path / "other"))
+    with pytest.raises(Refused) as caught:
+        api.save("fix", api.Prose("Why"), folder=place.folder)
+    assert caught.value.code == "other-catalog"
+    assert str(mine.root) in caught.value.what
+    assert str(tmp_path / "other") in caught.value.what
+    assert mine.files() == before
+
+
+def test_unsaved_work_says_which_catalog_it_belongs_to(mine, tree):
+    place = opened(mine, tree("1.0", {"pkg/a.py": A0}), "pkg/a.py")
+    (place.folder / "pkg/a.py").write_bytes(A1)
+    with pytest.raises(Refused) as caught:
+        work.create(place.folder, replace(task(mine), catalog="/elsewhere"), {"pkg/a.py": A0}, {"pkg/a.py": A0})
+    assert f"for the catalog {mine.root}" in caught.value.what
