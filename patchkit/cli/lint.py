@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
@@ -15,7 +16,7 @@ from patchkit.errors import BadInput
 from patchkit.findings import Finding, worst
 from patchkit.stack.lint import run
 from patchkit.stack.lint.composefile import starts_in_compose
-from patchkit.stack.lint.image import options_of
+from patchkit.stack.lint.image import not_asked, options_of
 from patchkit.stack.lint.model import Issue, Source, Start
 from patchkit.stack.lint.scripts import start_of_arguments, starts_in_script
 from patchkit.stack.recipes.load import general_rules, load_recipes
@@ -56,30 +57,53 @@ def command(
     knowledge = run.Knowledge(recipes, general_rules(catalog), accelerator or "", known, tuple(sorted(decoys)))
 
     issues: list[Issue] = []
+    mended: list[Finding] = []
     looked_at = 0
     for source, starts in _sources(files, compose):
         looked_at += len(starts)
+        if not image:
+            notes += [_not_asked(source, start) for start in starts[:1]]
         found = [issue for start in starts for issue in run.issues_of(start, knowledge)]
         if fix and source is not None:
-            mended = run.mend(source.text, found)
-            if mended != source.text:
-                write_file(Path(source.path), mended.encode())
-                again = Source(source.path, mended)
+            text = run.mend(source.text, found)
+            if text != source.text:
+                write_file(Path(source.path), text.encode())
+                mended += run.findings([issue for issue in found if issue.edits])
+                again = Source(source.path, text)
                 found = [issue for start in _starts(again) for issue in run.issues_of(start, knowledge)]
         issues.extend(found)
     found_all = [*notes, *run.findings(issues)]
     if not looked_at:
         raise BadInput("no-start", "no start of a model server was found", remedy="name the file that starts it")
     if as_json:
-        render.print_json(render.document("lint", findings=[finding.as_json() for finding in found_all]))
+        parts = {"findings": [each.as_json() for each in found_all], "mended": [each.as_json() for each in mended]}
+        render.print_json(render.document("lint", **parts))
     else:
+        for finding in mended:
+            click.echo(render.clean(f"{finding.where}: mended in the file: {finding.what} [{finding.id}]"))
         show(found_all)
-        mendable = {issue.finding for issue in issues if issue.edits}
-        if mendable:
-            click.echo(f"{len(mendable)} of them can be mended: patchkit lint --fix")
-        if not found_all:
+        mendable = [issue for issue in issues if issue.edits and issue.finding.where]
+        if mendable and not fix:
+            names = shlex.join(dict.fromkeys(_file_of(issue.finding) for issue in mendable))
+            click.echo(render.clean(f"{_count(mendable)} can be mended: patchkit lint --fix {names}"))
+        elif fix and not mended:
+            click.echo("nothing was changed: no file holds a fault that has one right answer")
+        if {finding.id for finding in found_all} <= {"options-not-checked"}:
             click.echo(f"{looked_at} start{'' if looked_at == 1 else 's'} looked at, nothing found")
     return 1 if worst(found_all) == "error" else 0
+
+
+def _not_asked(source: Source | None, start: Start) -> Finding:
+    return not_asked(source.path if source else "arguments", start.image.text if start.image else "")
+
+
+def _file_of(finding: Finding) -> str:
+    return finding.where.rsplit(":", 2)[0]
+
+
+def _count(issues: Sequence[Issue]) -> str:
+    count = len({issue.finding for issue in issues})
+    return "one of them" if count == 1 else f"{count} of them"
 
 
 def show(findings: Iterable[Finding]) -> None:

@@ -34,7 +34,18 @@ def options_of(
         return None, [_note(reference, f"{error.what}, so options were not checked", error.remedy or "")]
     if found:
         return found, []
-    return None, [_note(reference, "no vLLM was found in the image, so options were not checked", "name its image")]
+    if site.winner is None:
+        what, remedy = "the launch imports no vllm", "name the image that serves, or its start with --launch"
+    else:
+        what = f"vllm {site.version} is there without the source of its argument parser ({' or '.join(SOURCES[:2])})"
+        remedy = "name an image with the whole of vLLM"
+    return None, [_note(reference, f"{what}, so options were not checked", remedy)]
+
+
+def not_asked(where: str, image: str) -> Finding:
+    """The note of a start that was looked at without any image; ``image`` is what it runs, where that is told."""
+    asked = image if image and "$" not in image else "IMAGE"
+    return _note(where, "no image was named, so it was not checked that vLLM knows the options", f"--image {asked}")
 
 
 def _ask(image: Image, launch: Launch) -> frozenset[str] | None:

@@ -30,10 +30,14 @@ def test_fix_writes_the_file_and_what_is_left_is_told(tmp_path: Path, capsys: py
     file = tmp_path / "start.sh"
     file.write_text("vllm serve other/m \\\n  # why\n  --a $B\n")
     assert call(str(file)) == 1
-    assert "patchkit lint --fix" in capsys.readouterr().out
+    assert f"patchkit lint --fix {file}" in capsys.readouterr().out
     assert call(str(file), "--fix") == 0
     assert file.read_text() == "# why\nvllm serve other/m \\\n  --a $B\n"
-    assert "unquoted-variable" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "unquoted-variable" in out
+    assert f"{file}:2:3: mended in the file" in out
+    assert call(str(file), "--fix") == 0
+    assert "nothing was changed" in capsys.readouterr().out
 
 
 def test_an_argument_list_is_linted_and_told_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,3 +104,29 @@ def test_the_parser_itself_is_asked_where_it_can_be_imported(
     # Its source tells no option: the names come out of a loop that only running it goes through.
     assert [name for name, _ in told(root, capsys)] == ["unknown-flag", "unknown-flag"]
     assert told(root, capsys, "--no-run")[0][0] == "options-not-checked"
+
+
+def test_vllm_without_the_source_of_its_parser_is_told_as_such(
+    fixture_rootfs_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = fixture_rootfs_copy("xpu")
+    call("--image", f"rootfs:{root}", "--launch", "/opt/venv/bin/vllm serve", "--no-run", "--", *LINE)
+    out = capsys.readouterr().out
+    assert "is there without the source of its argument parser" in out
+    assert "no vLLM" not in out
+
+
+def test_without_an_image_it_is_told_that_options_were_not_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    call("--json", str(REPOSITORY / "compose/flint-xpu.yaml"))
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (finding["id"], finding["severity"], finding["remedy"]) == (
+        "options-not-checked",
+        "note",
+        "--image vllm-xpu:nightly",
+    )
+
+
+@pytest.mark.parametrize("option", ["--reasoning-parser", "--tool-call-parser"])
+def test_a_parser_of_another_runtime_is_told(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--", "vllm", "serve", "m", "--enable-auto-tool-choice", option, "deepseek-v3") == 1
+    assert "unknown-parser" in capsys.readouterr().out
