@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 Severity = Literal["error", "warning", "note"]
+
+#: ``--api-key X``, ``HF_TOKEN=X``: what a start command calls a secret. How it starts is the same without the value.
+_NAMED = r"[\w-]*(?:key|token|secret|password)"
+_SECRETS = re.compile(
+    rf"(?P<name>{_NAMED}=|--{_NAMED}\s+(?!-))(?:\\?\"[^\"]*\"|'[^']*'|[^\s'\"]+)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +46,8 @@ def worst(findings: Iterable[Finding]) -> Severity | None:
     order: tuple[Severity, ...] = ("error", "warning", "note")
     found = {finding.severity for finding in findings}
     return next((severity for severity in order if severity in found), None)
+
+
+def hidden(command: str) -> str:
+    """A start command without the values of its secrets."""
+    return _SECRETS.sub(r"\g<name>HIDDEN", command)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from patchkit.deliver.container import LiveContainer, mount_findings, put_plan
 from patchkit.deliver.receipt import Receipt, files_of, receipt_of, to_bytes
 from patchkit.deliver.receipt import load as load_receipt
 from patchkit.errors import BadInput, Refused, Unreachable
+from patchkit.findings import Finding
 from patchkit.images import parse_reference
 from patchkit.images.containers import Container
 from patchkit.images.daemon import DaemonImage
@@ -70,6 +71,9 @@ def apply_to_container(
             expectations = [file.expectation() for file in files]
             proof = prove(live, plan.site.launch, plan.match.manifest.package, expectations, asserts_of(plan))
             findings = process_findings(live, plan.site.launch, expectations, name)
+            gone = [file.image_path for file in plan.changed if file.data is None and file.module]
+            if gone and not restart:
+                findings += (_still_in_memory(gone, name),)
             receipt = receipt_of(
                 plan,
                 "container",
@@ -82,6 +86,17 @@ def apply_to_container(
             output.write_file(receipt_path, to_bytes(receipt))
             done = Done(plan, receipt, proof, "written by the container's own interpreter")
             return Applied(live.reference, not plan.changed, (done,), receipt_path, None, findings)
+
+
+def _still_in_memory(gone: Sequence[str], name: str) -> Finding:
+    """No time of a file tells what was imported before it was removed, so that nothing else finds it."""
+    return Finding(
+        "process-older",
+        "error",
+        f"whatever imported {gone[0]} before it was removed still has it in memory",
+        where=name,
+        remedy=f"restart it: docker restart {name}",
+    )
 
 
 def verify_container(

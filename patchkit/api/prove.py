@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,7 +84,7 @@ def verify_image(
             "other-image",
             f"the receipt is of {receipt.delivered_identity.config}, this image is {image.identity.config}",
             where=str(image.reference),
-            remedy=f"deliver again: patchkit apply --image {receipt.origin}",
+            remedy=f"deliver again: patchkit apply --image {shlex.quote(receipt.origin)}",
         )
     given = replace(options, launch=options.launch or receipt.launch_given or None)
     missing = [mount for mount in receipt.mounts if not Path(mount.source).is_file()]
@@ -92,7 +93,7 @@ def verify_image(
             "mount-source-missing",
             "a patched file of the receipt is gone: an engine would mount an empty folder in its place",
             where=missing[0].source,
-            remedy=f"write it again: patchkit apply --image {receipt.origin} --mode bind",
+            remedy=f"write it again: patchkit apply --image {shlex.quote(receipt.origin)} --mode bind",
         )
     asserts, findings = asserts_for(receipt, given)
     proof = prove(

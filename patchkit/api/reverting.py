@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def revert_image(reference: str) -> Reverted:
                 "revert-elsewhere",
                 f"only an engine's names are put back; the origin is untouched at {receipt.origin}",
                 where=reference,
-                remedy=f"skopeo copy {receipt.origin} {derived.reference}",
+                remedy=shlex.join(["skopeo", "copy", receipt.origin, str(derived.reference)]),
             )
         name = edit.labels(json.loads(derived.config)).get(image_delivery.LABEL_ORIGIN_NAME, "")
         with derived.origin() as origin:

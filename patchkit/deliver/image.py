@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import posixpath
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -99,7 +100,8 @@ def receipt_in(image: Subject) -> Receipt | None:
             "receipt-unreadable",
             f"the image is labelled as patched, and its receipt cannot be used: {error}",
             where=f"{image.reference} {place}".rstrip(),
-            remedy="deliver again from the origin: patchkit apply --image " + labels.get(LABEL_ORIGIN_NAME, "IMAGE"),
+            remedy="deliver again from the origin: patchkit apply --image "
+            + shlex.quote(labels.get(LABEL_ORIGIN_NAME, "IMAGE")),
         ) from None
     return receipt
 

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import posixpath
-import re
 import stat
 import types
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from patchkit.errors import BadInput, Refused
+from patchkit.findings import hidden
 from patchkit.images.model import Identity, Mount
 from patchkit.plan import Plan, PlannedFile, fingerprint_of
 from patchkit.proof.model import ABSENT, Expectation, Proof
@@ -27,12 +27,6 @@ _SCHEMA = "patchkit.receipt"
 #: No receipt comes near it. A label of an image may name any file of this machine as a receipt.
 _MAX_SIZE = 16 * 1024 * 1024
 
-#: ``--api-key X``, ``HF_TOKEN=X``: what a start command calls a secret. How it starts is the same without the value.
-_NAMED = r"[\w-]*(?:key|token|secret|password)"
-_SECRETS = re.compile(
-    rf"(?P<name>{_NAMED}=|--{_NAMED}\s+(?!-))(?:\\?\"[^\"]*\"|'[^']*'|[^\s'\"]+)",
-    re.IGNORECASE,
-)
 _KEPT_ENV = frozenset({"PATH", "VIRTUAL_ENV", "CONDA_PREFIX"})
 
 
@@ -234,11 +228,6 @@ def load(path: Path) -> Receipt:
         ) from None
 
 
-def hidden(command: str) -> str:
-    """A start command without the values of its secrets."""
-    return _SECRETS.sub(r"\g<name>HIDDEN", command)
-
-
 def _without_secrets(launch: Launch) -> Launch:
     kept = {name: value for name, value in launch.env.items() if name in _KEPT_ENV or name.startswith("PYTHON")}
     return dataclasses.replace(launch, env=kept)
@@ -254,7 +243,7 @@ def _bytes_of(path: Path) -> bytes:
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(None, "it is no regular file")
-        data = file.read(_MAX_SIZE + 1)
+        data = file.read(_MAX_SIZE + 1) or b""  # None: one of the kernel's files that would have us wait
     if len(data) > _MAX_SIZE:
         raise OSError(None, f"it is larger than {_MAX_SIZE} bytes")
     return data

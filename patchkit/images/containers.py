@@ -25,11 +25,21 @@ from patchkit.images.model import Change, Filesystem, Reference, Run, RunResult
 _PUT = """
 import base64, json, os, sys
 changes = json.load(sys.stdin)
-made = []
+made, folders = [], []
 try:
     for change in changes:
         if change["data"] is None:
             continue
+        folder = os.path.dirname(change["path"])
+        missing = []
+        while not os.path.isdir(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        for folder in reversed(missing):
+            os.mkdir(folder)
+            folders.append(folder)
+            os.chown(folder, change["uid"], change["gid"])
+            os.chmod(folder, 0o755)
         part = os.path.join(os.path.dirname(change["path"]), ".patchkit-" + change["name"])
         made.append(part)
         with open(part, "wb") as file:
@@ -50,6 +60,9 @@ except BaseException:
     for part in made:
         if os.path.lexists(part):
             os.unlink(part)
+    for folder in reversed(folders):
+        if not os.listdir(folder):
+            os.rmdir(folder)
     raise
 """
 

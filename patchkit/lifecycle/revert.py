@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from patchkit.deliver import output
 from patchkit.deliver.image import LABEL_RECEIPT
@@ -59,7 +60,7 @@ def image(engine: Engine, derived: Image, origin_id: str, origin_name: str) -> s
         patchkit.errors.Refused: ``image-in-use`` by containers, which are named.
     """
     name = derived.reference.name
-    using = sorted(f"{each['Names'][0].lstrip('/')} ({each['State']})" for each in engine.containers(ancestor=name))
+    using = sorted(f"{_called(each)} ({each.get('State')})" for each in engine.containers(ancestor=name))
     if using:
         raise Refused(
             "image-in-use",
@@ -84,7 +85,7 @@ def overlay(engine: Engine | None, folder: Path) -> list[Path]:
     """
     receipt = folder.absolute() / output.RECEIPT_NAME
     label = f"{LABEL_RECEIPT}={receipt}"
-    using = sorted(str(each["Names"][0]).lstrip("/") for each in engine.containers(label)) if engine else []
+    using = sorted(map(_called, engine.containers(label))) if engine else []
     if using:
         raise Refused(
             "overlay-in-use",
@@ -102,6 +103,11 @@ def overlay(engine: Engine | None, folder: Path) -> list[Path]:
                 with suppress(OSError):
                     empty.rmdir()
     return removed
+
+
+def _called(listed: Mapping[str, Any]) -> str:
+    """A container's name in the engine's list; its ID where it has none, as while it is being removed."""
+    return str((listed.get("Names") or [listed["Id"]])[0]).lstrip("/")
 
 
 def container(running: Container, origin: Image, site: Site, wanted: Sequence[str]) -> list[Restored]:

@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Any
 
 from patchkit.errors import Unreachable
-from patchkit.findings import Finding
+from patchkit.findings import Finding, hidden
 from patchkit.images.model import Run, Runnable
 from patchkit.proof.model import Expectation
 from patchkit.site.model import Launch
@@ -113,7 +113,7 @@ def judge(inside: Inside | None, launch: Launch, where: str) -> Iterator[Finding
     last = max(((at, path) for path, at in inside.changed.items()), default=None)
     for process in inside.processes:
         if process.is_python:
-            here, said = f"{where} pid {process.pid}", " ".join(process.argv)[:120]
+            here, said = f"{where} pid {process.pid}", hidden(" ".join(process.argv))[:120]
             if last is not None and process.started + _TICK < last[0]:
                 yield Finding(
                     "process-older",

@@ -7,7 +7,9 @@ import subprocess
 
 import pytest
 
-from patchkit.deliver.receipt import hidden
+from patchkit.findings import hidden
+from patchkit.proof.processes import Inside, Process, judge
+from patchkit.site.model import Launch
 
 WORDS = ("hf_SECRET", "SECRET2")
 
@@ -46,3 +48,10 @@ def test_secrets_of_environment_and_launch_stay_out_of_receipt_overlay_cache_and
 )
 def test_the_values_of_secret_options_are_hidden_and_nothing_else(given, kept):
     assert hidden(given) == (kept or given)
+
+
+def test_a_process_is_shown_without_the_secrets_of_its_command():
+    launch = Launch("module", "/bin/python3", "p", "/", {})
+    process = Process(1, "/bin/python3", ("python3", "-m", "p", "--api-key", "SECRET2"), "/", 0.0, {})
+    (found,) = judge(Inside((process,), changed={"/p/a.py": 100.0}), launch, "c")
+    assert found.evidence == "python3 -m p --api-key HIDDEN"

@@ -174,6 +174,14 @@ def test_a_layer_receipt_that_lies_or_is_none_is_refused(labels, content):
     assert told.value.code == "receipt-unreadable"
 
 
+def test_a_hostile_name_in_a_label_is_no_command_in_the_remedy():
+    labels = {**LABELS, "dev.patchkit.origin.name": "x; rm -rf ~"}
+    with pytest.raises(PatchkitError) as told:
+        image_delivery.receipt_in(_Image(labels, b""))
+    assert told.value.remedy is not None
+    assert told.value.remedy.endswith("--image 'x; rm -rf ~'")
+
+
 @pytest.mark.parametrize("labels", [None, [], "dev.patchkit.fingerprint", {"dev.patchkit.fingerprint": 5}, 7])
 def test_labels_that_no_engine_writes_are_no_labels(labels):
     assert image_delivery.receipt_in(_Image(labels)) is None
