@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import time
@@ -119,7 +120,7 @@ def _write_stack(choice: Choice, going: Going, serving: Serving) -> None:
 
 def _patch(choice: Choice, options: Options, delivery: Delivery, going: Going) -> None:
     words = ["patchkit", "compose", "--image", choice.image_name, "--manifest", choice.hardware.patches]
-    words += ["--mode", delivery.mode, "-f", str(going.file)]
+    words += ["--mode", delivery.mode, "-f", str(going.file), *(["--tag", delivery.tag] if delivery.tag else [])]
     going.said(shlex.join(words))
     chosen = replace(options, manifest=options.manifest or choice.hardware.patches)
     done = compose(choice.image_name, chosen, delivery, files=[going.file], step=going.step)
@@ -151,7 +152,7 @@ def _lint(choice: Choice, options: Options, going: Going, serving: Serving) -> N
     if errors:
         raise Refused(
             "lint-found",
-            f"{len(errors)} errors in the way the server is started",
+            f"{len(errors)} error{'' if len(errors) == 1 else 's'} in the way the server is started",
             where=str(going.file),
             remedy=command,
             details=[f"{finding.where}: {finding.what}" for finding in errors],
@@ -262,6 +263,17 @@ def _files(files: Sequence[Path]) -> Iterator[str]:
         yield from ("-f", str(file))
 
 
+def _device_remedy(said: str) -> str:
+    """What helps where the engine lacks the accelerator that the stack asks for; empty where that is not it."""
+    other = "or serve on other hardware: --hardware NAME (patchkit recipe --list)"
+    missing = re.search(r'device information while adding custom device "([^"]+)"', said)
+    if missing:
+        return f"this machine has no {missing[1]}: install the accelerator's driver until ls shows it, {other}"
+    if "could not select device driver" in said:
+        return f"the engine passes no GPU through: install nvidia-container-toolkit and restart the engine, {other}"
+    return ""
+
+
 def _compose(files: Sequence[Path], *words: str) -> str:
     command: list[Any] = [*compose_command(), *_files(files), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -271,7 +283,7 @@ def _compose(files: Sequence[Path], *words: str) -> str:
             "compose-failed",
             f"docker compose {words[0]}: {lines[-1].strip()}",
             where=", ".join(map(str, files)),
-            remedy=shlex.join(["docker", "compose", *_files(files), *words]),
+            remedy=_device_remedy(done.stderr) or shlex.join(["docker", "compose", *_files(files), *words]),
             details=lines[-6:-1],
         )
     return done.stdout + (done.stderr if words[0] == "down" else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -12,9 +13,10 @@ from patchkit.api.serving import Going, up
 from patchkit.cli import options
 from patchkit.cli.render import clean
 from patchkit.cli.smoke import show as show_check
+from patchkit.errors import BadInput
 from patchkit.findings import Finding
 from patchkit.stack.recipes.load import load_recipe
-from patchkit.stack.recipes.render import choose
+from patchkit.stack.recipes.render import choose, image_variable
 
 
 @click.command("up")
@@ -22,7 +24,10 @@ from patchkit.stack.recipes.render import choose
 @click.option("--hardware", help="The machine; without it the recipe's default.")
 @click.option("--variant", help="The checkpoint.")
 @click.option("--features", help="Comma-separated; all without it, none for an empty value.")
-@click.option("--image", default="", metavar="REF", help="Another image than the platform's.")
+@click.option(
+    "--image", default="", metavar="REF", help="Another image than the platform's; so does FLINT_IMAGE for flint."
+)
+@click.option("--tag", metavar="NAME", help="Name of the derived image.")
 @click.option("--mode", type=click.Choice(["image", "bind"]), default="image", show_default=True)
 @click.option(
     "-f",
@@ -43,6 +48,7 @@ def command(
     variant: str | None,
     features: str | None,
     image: str,
+    tag: str | None,
     mode: Literal["image", "bind"],
     file: Path | None,
     timeout: float,
@@ -59,12 +65,20 @@ def command(
     patchkit up flint --hardware b70x4 --image vllm-xpu:nightly --mode bind
     patchkit down flint
     """
+    variable = image_variable(name)
+    named = os.environ.get(variable, "")
+    if image and named and image != named:
+        raise BadInput(
+            "two-images",
+            f"--image names {image}, and {variable}, which the stack takes its image from, names {named}",
+            remedy=f"leave --image out, or: unset {variable}",
+        )
     choice = choose(
         load_recipe(name, options.catalog),
         hardware=hardware,
         variant=variant,
         features=None if features is None else [each.strip() for each in features.split(",")],
-        image=image,
+        image=image or named,
     )
     going = Going(
         file or Path(f"compose.{name}.yaml"),
@@ -75,7 +89,7 @@ def command(
         found=_found,
         checked=show_check,
     )
-    serving = up(choice, options, api.Delivery(mode=mode, output=output), going)
+    serving = up(choice, options, api.Delivery(mode=mode, tag=tag, output=output), going)
     click.echo(f"served and proven: {serving.url}")
     return 0
 

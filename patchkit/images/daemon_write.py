@@ -290,7 +290,7 @@ def check_names(image: DaemonImage, target: str, *, force: bool, in_place: bool)
             "target-tag-taken",
             "the tag holds an image that patchkit did not make",
             where=target,
-            remedy="choose another --tag, or say --force",
+            remedy="choose another --tag, or take this one on purpose: patchkit apply --force",
         )
 
 

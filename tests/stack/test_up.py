@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from patchkit.api import serving
+from patchkit.errors import Refused
 from patchkit.stack import compose_model
 from tests.stack import servers
 
@@ -169,6 +171,42 @@ def test_errors_of_lint_stop_it_before_anything_is_started(
     assert done.returncode == 1, done.stdout
     assert "lint-found" in done.stderr
     assert "docker compose" not in done.stdout
+
+
+def test_the_variable_of_the_stack_names_the_image_and_nobody_s_tag_is_taken(
+    call: Callable[..., subprocess.CompletedProcess[str]], serving_image: str, engine: Any
+) -> None:
+    other = f"patchkit-up-test-{os.getpid()}:others"
+    subprocess.run(["docker", "tag", serving_image, other], check=True)
+    try:
+        done = call("up", "--tag", other, FLINT_IMAGE=serving_image)
+    finally:
+        subprocess.run(["docker", "rmi", other], check=True, capture_output=True)
+    assert f"patchkit compose --image {serving_image}" in done.stdout
+    assert "target-tag-taken" in done.stderr, done.stdout + done.stderr
+    both = call("up", "--image", "another:1", FLINT_IMAGE=serving_image)
+    assert both.returncode == 2
+    assert "unset FLINT_IMAGE" in both.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ('error gathering device information while adding custom device "/dev/dri": no such file', "/dev/dri"),
+        ('could not select device driver "nvidia" with capabilities: [[gpu]]', "nvidia-container-toolkit"),
+    ],
+)
+def test_an_accelerator_that_is_not_there_has_a_remedy_that_helps(
+    said: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "compose"
+    fake.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr(serving, "compose_command", lambda: [str(fake)])
+    with pytest.raises(Refused) as caught:
+        serving.down([Path("compose.yaml")])
+    assert expected in (caught.value.remedy or "")
+    assert "--hardware" in (caught.value.remedy or "")
 
 
 def test_down_without_a_stack_is_a_wrong_call(call: Callable[..., subprocess.CompletedProcess[str]]) -> None:

@@ -233,15 +233,24 @@ def as_markdown(rendered: Rendered) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def image_variable(recipe: str) -> str:
+    """The variable by which a ready stack takes another image (``FLINT_IMAGE``)."""
+    return f"{_variable(recipe)}_IMAGE"
+
+
+def _variable(recipe: str) -> str:
+    return re.sub(r"\W", "_", recipe).upper()
+
+
 def compose_text(choice: Choice) -> str:
     """A compose file that serves the choice."""
     name = choice.recipe.name
-    variable = re.sub(r"\W", "_", name).upper()
+    variable = _variable(name)
     words = [choice.variant.repository, *(option.replace(" ", "=", 1) for option in choice.options)]
     service: dict[str, tuple[str, yamltext.Node]] = {
         "image": (
             "The overlay of `patchkit compose` pins it by digest.",
-            f"${{{variable}_IMAGE:-{choice.image_name}}}",
+            f"${{{image_variable(name)}:-{choice.image_name}}}",
         ),
         "entrypoint": ("The server itself, whatever the image would start.", ["vllm", "serve"]),
         "command": (
