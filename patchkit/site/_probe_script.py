@@ -40,6 +40,30 @@ def set_first_entry():
         sys.path.insert(0, importer)
 
 
+def locations_of(spec):
+    # A namespace's own path is made anew from its parent's when it is looped over, and the parent is not imported.
+    found = spec.submodule_search_locations
+    return getattr(found, "_path", found)
+
+
+def ask_finders(name, path):
+    # For a folder without __init__.py a finder reads the parent's path from sys.modules: a stand-in holds it meanwhile.
+    parent = name.rpartition(".")[0]
+    stands_in = parent and parent not in sys.modules
+    if stands_in:
+        sys.modules[parent] = type(sys)(parent)
+        sys.modules[parent].__path__ = list(path)
+    try:
+        for finder in sys.meta_path:
+            spec = finder.find_spec(name, path, None) if hasattr(finder, "find_spec") else None
+            if spec is not None:
+                return spec
+    finally:
+        if stands_in:
+            del sys.modules[parent]
+    return None
+
+
 def find(name):
     """The spec of a dotted name, segment by segment through the finders; imports nothing."""
     path, spec, done = None, None, ""
@@ -50,15 +74,10 @@ def find(name):
             spec = importlib.machinery.ModuleSpec(done, None, is_package=True)
             spec.submodule_search_locations = list(made.__path__)
         else:
-            spec = None
-            for finder in sys.meta_path:
-                if hasattr(finder, "find_spec"):
-                    spec = finder.find_spec(done, path, None)
-                if spec is not None:
-                    break
+            spec = ask_finders(done, path)
         if spec is None:
             return None
-        path = spec.submodule_search_locations
+        path = locations_of(spec)
         if path is None and done != name:
             return None
     return spec
@@ -80,7 +99,7 @@ def module(name):
     )
     loader = type(spec.loader).__name__
     kind = "namespace" if spec.loader is None else dict(kinds).get(loader, "source")
-    locations = spec.submodule_search_locations
+    locations = locations_of(spec)
     return {
         "kind": kind,
         "origin": spec.origin if spec.has_location and kind != "namespace" else "",

@@ -96,3 +96,43 @@ def test_a_new_executable_file_keeps_its_mode_in_the_image(patchkit, options, tm
 
 def test_a_new_package_by_mounts_is_found_though_its_folder_is_not_there_before(patchkit, options):
     assert patchkit(*options(FOLDER, "--mode", "bind"), status=0).levels["resolves"] == "passed"
+
+
+@pytest.fixture
+def container(engine, fixture_image, scratch):
+    """A container of the small package in which a Python runs."""
+    name = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    program = ["/opt/venv/bin/python3", "-c", "import time; time.sleep(300)"]
+    running = engine.containers.run(name, entrypoint=program, detach=True)
+    yield running
+    running.remove(force=True)
+
+
+def in_container(options, container) -> list[str]:
+    place = options.index("--image")
+    return [
+        *options[:place],
+        "--container",
+        container.name,
+        *options[place + 2 : -2],
+        "--json",
+        "--launch",
+        "tinyserve",
+    ]
+
+
+@pytest.mark.engine
+def test_a_new_folder_is_made_in_a_running_container(patchkit, options, container):
+    done = patchkit(*in_container(options(FOLDER), container))
+    assert done.levels["resolves"] == "passed"
+    found = container.exec_run(
+        ["/opt/venv/bin/python3", "-I", "-c", "from tinyserve.fresh.deep.one import B; print(B)"]
+    )
+    assert found.output == b"2\n"
+
+
+@pytest.mark.engine
+def test_a_module_removed_under_a_running_process_is_told_as_still_in_its_memory(patchkit, options, container):
+    done = patchkit(*in_container(options(RENAME), container), status=1)
+    told = [finding["what"] for finding in done.json["findings"] if finding["id"] == "process-older"]
+    assert any("scale.py before it was removed" in what for what in told)
