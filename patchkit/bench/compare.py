@@ -106,8 +106,14 @@ def compare(before: Report, after: Report) -> Comparison:
             "the reports share no scenario at an equal concurrency",
             where=f"{before.name}, {after.name}",
             remedy="run both with the same --scenario and --concurrency",
+            details=[f"{report.name} has {_cells(report)}" for report in (before, after)],
         )
     return Comparison(before, after, tuple(rows), tuple(_notes(before, after, rows)))
+
+
+def _cells(report: Report) -> str:
+    cells = sorted({(run.scenario, run.concurrency) for run in report.runs})
+    return ", ".join(f"{name} at {users}" for name, users in cells)
 
 
 def _row(before: Report, after: Report, scenario: str, concurrency: int, metric: Metric) -> Row | None:

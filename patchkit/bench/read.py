@@ -11,6 +11,13 @@ from typing import Any
 from patchkit.bench.model import SCHEMA, Report, Run
 from patchkit.errors import BadInput
 
+#: What the scenario of a result is called that does not tell it.
+UNTOLD = "requests"
+_EXPECTED = (
+    f"patchkit's own: an object with schema {SCHEMA}, name, about and runs",
+    "vllm bench serve: an object with max_concurrency, output_throughput, ttfts, itls and output_lens",
+    "vllm bench forward: a list of objects with case, requests and ranks",
+)
 _MAX_BYTES = 512 * 1024 * 1024
 
 
@@ -19,7 +26,8 @@ def read_report(path: Path, *, scenario: str | None = None) -> Report:
 
     Args:
         path: the file.
-        scenario: what to call the scenario of results that do not tell it; the file's name without.
+        scenario: what to call the scenario of results that do not tell it: one name for all of them, so that two such
+            files can be compared.
 
     Raises:
         patchkit.errors.BadInput: ``no-report``, ``not-json`` or ``not-a-report``.
@@ -32,11 +40,12 @@ def read_report(path: Path, *, scenario: str | None = None) -> Report:
         raise BadInput("no-report", f"cannot be read: {error}", where=str(path), remedy="name a report") from None
     documents = _documents(path, text)
     try:
-        report = _report(path.stem, documents, scenario or path.stem)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        said = f"not a benchmark's result: {type(error).__name__} {error}"
+        report = _report(path.stem, documents, scenario or UNTOLD)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        lacks = f"it has no {error}" if isinstance(error, KeyError) else f"its values are others: {error}"
+        said = f"no benchmark's result that is known here: {lacks}"
         remedy = "write one with: patchkit bench run -o FILE, or vllm bench serve --save-result --save-detailed"
-        raise BadInput("not-a-report", said, where=str(path), remedy=remedy) from None
+        raise BadInput("not-a-report", said, where=str(path), remedy=remedy, details=_EXPECTED) from None
     if not report.runs:
         raise BadInput("not-a-report", "it holds no runs", where=str(path), remedy="patchkit bench run -o FILE")
     return report

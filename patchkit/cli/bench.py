@@ -121,6 +121,13 @@ def compare(files: tuple[Path, ...], form: str, scenario: str | None, output: Pa
       patchkit bench compare table.md
     """
     form = "json" if json_form else form
+    if len(files) == 1 and _is_json(files[0]):
+        raise BadInput(
+            "wrong-count",
+            "one report alone has nothing to be compared with: give two reports",
+            where=str(files[0]),
+            remedy=f"patchkit bench compare BEFORE.json {files[0]}",
+        )
     if len(files) == 1:
         table = medians.read_table(files[0])
         shown = view.of_medians(table)
@@ -146,6 +153,15 @@ def compare(files: tuple[Path, ...], form: str, scenario: str | None, output: Pa
     else:
         write_file(output, text.encode())
     return 0
+
+
+def _is_json(file: Path) -> bool:
+    """Whether it is a report, and no Markdown with a table."""
+    try:
+        with file.open("rb") as stream:
+            return stream.read(4096).lstrip()[:1] in (b"{", b"[")
+    except OSError:
+        return False  # told by whoever reads it
 
 
 def _list(text: str) -> list[str]:

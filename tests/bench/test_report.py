@@ -16,6 +16,7 @@ from patchkit.bench import html, view
 from patchkit.bench.compare import compare
 from patchkit.bench.medians import read_table
 from patchkit.bench.model import Report, Run
+from patchkit.bench.read import read_report
 from patchkit.cli import main
 
 CASE = Path(__file__).parents[1] / "cases" / "bench" / "arc-b70.md"
@@ -152,3 +153,51 @@ def test_the_page_can_be_written_to_a_file(files: list[str], tmp_path: Path) -> 
 
 def test_three_files_are_a_wrong_call(files: list[str]) -> None:
     assert call(*files, files[0]) == 2
+
+
+def _serve_result(**more: object) -> dict[str, object]:
+    """What ``vllm bench serve --save-result --save-detailed`` writes of two requests, as far as it is read."""
+    return {
+        "max_concurrency": 4,
+        "output_throughput": 10.0,
+        "ttfts": [0.1, 0.2],
+        "itls": [[0.01], [0.02]],
+        "output_lens": [2, 2],
+        **more,
+    }
+
+
+def test_two_results_of_vllm_that_tell_no_scenario_are_compared_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / "old.json", tmp_path / "new.json"]
+    for file in files:
+        file.write_text(json.dumps(_serve_result()))
+    assert call(*map(str, files)) == 0
+    assert "requests" in capsys.readouterr().out
+    assert call(*map(str, files), "--scenario", "chat") == 0
+    assert "chat" in capsys.readouterr().out
+
+
+def test_one_report_alone_and_a_file_of_another_shape_are_wrong_calls_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "one.json"
+    file.write_text(json.dumps(_serve_result()))
+    assert call(str(file)) == 2
+    assert "give two reports" in capsys.readouterr().err
+    for text in ('{"a": 1}', "[1]", '[{"case": "x", "requests": [], "ranks": []}]', "3"):
+        other = tmp_path / "other.json"
+        other.write_text(text)
+        assert call(str(file), str(other)) == 2
+        told = capsys.readouterr().err
+        assert "KeyError" not in told
+        assert "max_concurrency, output_throughput" in told
+
+
+def test_the_shape_of_a_report_in_the_docs_is_one_that_is_read(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/serving.md").read_text()
+    (example,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "r.json").write_text(example)
+    report = read_report(tmp_path / "r.json")
+    assert report.as_json() == json.loads(example)

@@ -171,7 +171,7 @@ def test_a_saved_result_is_read_in_milliseconds_without_its_failures(tmp_path: P
     file = tmp_path / "night.json"
     file.write_text(json.dumps(RESULT))
     (run,) = read_report(file).runs
-    assert run.scenario == "night"
+    assert run.scenario == "requests"
     assert run.samples == {"output_tok_s": (50.0,), "ttft_ms": (100.0, 200.0), "decode_ms": (20.0,)}
     assert run.failed == 1
 
