@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from functools import cached_property
 
 from patchkit.errors import Unreachable
-from patchkit.images import TRANSPORTS, Access, daemon_write, parse_reference, rawjson, sandbox
+from patchkit.images import TRANSPORTS, Access, daemon_write, edit, parse_reference, rawjson, sandbox
 from patchkit.images.daemon_files import ArchiveFilesystem, OverlayFilesystem, overlay_folders
 from patchkit.images.daemon_store import Documents, documents
 from patchkit.images.engine import Engine, Json, engine, split_tag
@@ -49,6 +50,13 @@ def open_image(reference: Reference, *, platform: str | None = None, access: Acc
     return image
 
 
+def _near(engine: Engine, name: str) -> str:
+    """``did you mean X? Else: `` where the engine has an image of nearly that name."""
+    tags = [tag for each in engine.images() for tag in each.get("RepoTags") or () if "<none>" not in tag]
+    close = get_close_matches(daemon_write.with_tag(name), tags, n=2, cutoff=0.75)
+    return f"did you mean {' or '.join(close)}? Else: " if close else ""
+
+
 class DaemonImage:
     """An image in an engine. A fact that is not asked for costs no call, and none costs a container where it can be
     read without one."""
@@ -68,7 +76,7 @@ class DaemonImage:
                 "no-such-image",
                 "the engine has no image of that name",
                 where=str(reference),
-                remedy=f"docker pull {reference.name}",
+                remedy=_near(engine, reference.name) + f"docker pull {reference.name}",
             )
         self.inspected: Json = inspected
         self.id = image_id(inspected)
@@ -178,7 +186,9 @@ class DaemonImage:
         by_id = name == "sha256" or (len(name) >= 12 and digits.startswith(name))
         if by_id or ("@" in self.reference.name and not tag):
             return Reference(self.reference.transport, f"patchkit-{digits[:12]}")
-        return Reference(self.reference.transport, f"{name}:{tag or 'latest'}-patchkit")
+        # A patched image that is patched again stays what it is called: its origin is, and one layer of ours.
+        ours = tag.endswith("-patchkit") and edit.is_derived(json.loads(self.config))
+        return Reference(self.reference.transport, f"{name}:{tag}" if ours else f"{name}:{tag or 'latest'}-patchkit")
 
     def named(self, tag: str) -> Reference:
         if tag.partition(":")[0] in TRANSPORTS:

@@ -272,7 +272,7 @@ def check_names(image: DaemonImage, target: str, *, force: bool, in_place: bool)
             remedy="run the command again",
         )
     if plain_name(target) == plain_name(with_tag(image.reference.name)):
-        if not in_place:
+        if not in_place and not edit.is_derived(json.loads(image.config)):
             raise Refused(
                 "target-is-source",
                 "the derived image would take the source's tag",

@@ -83,7 +83,8 @@ def test_applying_to_the_patched_image_starts_from_its_origin_and_adds_no_second
     image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
     patchkit("apply", "--image", image, *tiny, status=0)
     once = engine.images.get(f"{image}-patchkit")
-    patchkit("apply", "--image", f"{image}-patchkit", "--in-place", "--tag", f"{image}-patchkit", *tiny, status=0)
+    patchkit("apply", "--image", f"{image}-patchkit", *tiny, status=0)
+    assert not _exists(engine, f"{image}-patchkit-patchkit")
     twice = engine.images.get(f"{image}-patchkit")
     assert twice.attrs["RootFS"]["Layers"] == once.attrs["RootFS"]["Layers"]
     assert len(once.attrs["RootFS"]["Layers"]) == len(engine.images.get(image).attrs["RootFS"]["Layers"]) + 1
