@@ -17,6 +17,11 @@ _SECRETS = re.compile(
 )
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """``1 file``, ``2 files``; ``many`` where the plural is more than an s: ``counted(n, "file is", "files are")``."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """``id`` is stable kebab-case (``decoy-mounted``), ``what`` one sentence, ``where`` a place (``file:line:col``, an

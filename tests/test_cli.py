@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from patchkit import errors
 
 COMMAND = [sys.executable, "-m", "patchkit"]
 
@@ -94,3 +97,58 @@ def test_every_command_of_the_list_can_be_loaded_and_has_help():
         done = subprocess.run([*COMMAND, name, "--help"], capture_output=True, text=True)
         assert done.returncode == 0, name
         assert done.stdout.startswith("Usage:"), name
+
+
+def told(*arguments):
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_a_command_that_is_nearly_one_is_told_the_one_that_was_meant():
+    assert "Did you mean apply?" in told("aply").stderr
+    assert "Did you mean" not in told("zzzzzz").stderr
+    assert "did you mean --hardware b70x4?" in told("recipe", "flint", "--hardware", "b70").stderr
+
+
+def test_a_catalog_is_not_started_in_a_folder_that_nobody_named(tmp_path):
+    done = subprocess.run(
+        [*COMMAND, "init", "", "--package", "p", "--image", "p:*"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "name a folder" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_overlay_cannot_be_taken_back(tmp_path):
+    (tmp_path / "passwd").write_text("root")
+    done = told("revert", "--compose", str(tmp_path / "passwd"))
+    assert done.returncode == 1
+    assert "it is no overlay" in done.stderr
+    assert "next: " in done.stderr
+
+
+@pytest.mark.parametrize("port", ["1", "not-there.invalid"])
+def test_a_registry_out_of_reach_is_told_in_words(port):
+    place = f"docker://127.0.0.1:{port}/vllm:1" if port.isdigit() else f"docker://{port}/vllm:1"
+    done = told("status", "--image", place)
+    assert done.returncode == 3
+    assert "cannot be reached: " in done.stderr
+    assert "Pool" not in done.stderr
+    assert "Error" not in done.stderr
+
+
+def test_every_error_has_a_next_step():
+    """By its own words, or by those of its code."""
+    missing = []
+    for path in sorted((Path(__file__).parents[1] / "patchkit").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args):
+                continue
+            kinds = {"Refused": errors.Refused, "BadInput": errors.BadInput, "Unreachable": errors.Unreachable}
+            code = node.args[0]
+            if node.func.id in kinds and isinstance(code, ast.Constant) and isinstance(code.value, str):
+                given = any(keyword.arg == "remedy" for keyword in node.keywords)
+                if not given and not kinds[node.func.id](code.value, "what").remedy:
+                    missing.append(f"{path}:{node.lineno} {code.value}")
+    assert missing == []

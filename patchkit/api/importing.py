@@ -196,13 +196,15 @@ def _pieces(change: str, folder: Path, strip: int | None) -> tuple[list[Piece], 
 def _fetched(url: str) -> bytes:
     import requests
 
+    from patchkit.images.client import reason
+
     try:
         with requests.get(url, timeout=(10, 60), stream=True) as response:
             response.raise_for_status()
             data = response.raw.read(_MAX_DIFF + 1, decode_content=True)
     except requests.RequestException as error:
         raise Unreachable(
-            "url-unreachable", f"cannot be read: {error}", where=url, remedy="save it to a file"
+            "url-unreachable", f"cannot be read: {reason(error)}", where=url, remedy="save it to a file"
         ) from error
     if len(data) > _MAX_DIFF:
         raise Refused("too-large", f"larger than {_MAX_DIFF} bytes", where=url, remedy="is this a diff?")

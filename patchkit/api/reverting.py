@@ -65,7 +65,15 @@ def revert_overlay(place: Path) -> Reverted:
         patchkit.errors.Refused: ``no-receipt``, ``not-the-origin``, ``overlay-in-use``.
     """
     folder = place if place.is_dir() else place.parent
-    receipt = receipts.load(folder / RECEIPT_NAME)
+    try:
+        receipt = receipts.load(folder / RECEIPT_NAME)
+    except Refused as error:
+        raise Refused(
+            error.code,
+            f"no receipt lies beside it ({RECEIPT_NAME}), so it is no overlay that patchkit can take back",
+            where=str(place),
+            remedy="name the folder that apply wrote to: patchkit revert --compose .patchkit",
+        ) from None
     try:
         reached = engine()
     except Unreachable:

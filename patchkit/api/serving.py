@@ -19,7 +19,7 @@ from patchkit.api.stacks import compose
 from patchkit.catalog.load import load_catalog
 from patchkit.deliver.output import OVERLAY_NAME, write_file
 from patchkit.errors import Refused, Unreachable
-from patchkit.findings import Finding
+from patchkit.findings import Finding, counted
 from patchkit.proof.verdict import verdict
 from patchkit.stack import compose_model, log
 from patchkit.stack.compose_model import Service, compose_command
@@ -123,7 +123,12 @@ def _patch(choice: Choice, options: Options, delivery: Delivery, going: Going) -
     words += ["--mode", delivery.mode, "-f", str(going.file), *(["--tag", delivery.tag] if delivery.tag else [])]
     going.said(shlex.join(words))
     chosen = replace(options, manifest=options.manifest or choice.hardware.patches)
-    done = compose(choice.image_name, chosen, delivery, files=[going.file], step=going.step)
+    try:
+        done = compose(choice.image_name, chosen, delivery, files=[going.file], step=going.step)
+    except Unreachable as error:
+        if error.code == "no-such-image":
+            error.remedy = f"{error.remedy}; or serve from another image: --image REF"
+        raise
     for finding in done.findings:
         going.found(finding)
     if any(verdict(one.proof.levels) for one in done.applied.platforms):
@@ -152,7 +157,7 @@ def _lint(choice: Choice, options: Options, going: Going, serving: Serving) -> N
     if errors:
         raise Refused(
             "lint-found",
-            f"{len(errors)} error{'' if len(errors) == 1 else 's'} in the way the server is started",
+            f"{counted(len(errors), 'error')} in the way the server is started",
             where=str(going.file),
             remedy=command,
             details=[f"{finding.where}: {finding.what}" for finding in errors],

@@ -14,6 +14,8 @@ from patchkit.images.model import Reference
 
 NOT_LISTED = "digest not listed"
 
+#: So many manifests are told with why they do not match: all of a small catalog, the nearest of a large one.
+_TOLD = 8
 _PATH_TRANSPORTS = ("oci", "oci-archive", "docker-archive", "rootfs")
 
 
@@ -123,7 +125,7 @@ def _nearest(catalog: Catalog, names: Sequence[str]) -> list[Manifest]:
         own = {word for text in (manifest.name, *(each.match for each in manifest.images)) for word in _words(text)}
         return len(words & own)
 
-    return sorted(catalog.manifests, key=lambda each: (-shared(each), each.name))[:3]
+    return sorted(catalog.manifests, key=lambda each: (-shared(each), each.name))[:_TOLD]
 
 
 def _words(text: str) -> list[str]:
@@ -133,9 +135,10 @@ def _words(text: str) -> list[str]:
 
 
 def _why_not(manifest: Manifest, names: Sequence[str]) -> str:
-    patterns = ", ".join(each.match for each in manifest.images) or "no image pattern"
+    patterns = ", ".join(each.match for each in manifest.images)
+    fits = f"{names[-1]} does not fit {patterns}" if patterns else "it lists no image pattern"
     count = len(manifest.digests)
     digests = (
         f"{count} digest{'' if count == 1 else 's'} listed, none of them this image's" if count else "no digest listed"
     )
-    return f"{manifest.name}: {names[-1]} does not fit {patterns}; {digests}"
+    return f"{manifest.name}: {fits}; {digests}"

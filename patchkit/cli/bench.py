@@ -17,6 +17,7 @@ from patchkit.bench.run import measure, order
 from patchkit.cli import render
 from patchkit.deliver.output import write_file
 from patchkit.errors import BadInput
+from patchkit.findings import counted
 from patchkit.stack.openai import Server
 
 
@@ -90,7 +91,7 @@ def run(
             bar.update(1)
     write_file(output, (json.dumps(report.as_json(), indent=1, sort_keys=True) + "\n").encode())
     failed = sum(each.failed for each in report.runs)
-    click.echo(f"{output}: {len(report.runs)} runs, {failed} failed requests")
+    click.echo(f"{output}: {counted(len(report.runs), 'run')}, {counted(failed, 'failed request')}")
     click.echo(f"next: patchkit bench compare BEFORE.json {output}")
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,8 +12,17 @@ from patchkit.cli import render
 from patchkit.lifecycle.init import create
 
 
+class _Folder(click.Path):
+    """A folder that is named: nothing at all would mean the current one, which nobody asked for."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("name a folder; . is this one", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", type=_Folder(path_type=Path, file_okay=False))
 @click.option("--package", required=True, help="The package to patch, as Python imports it.")
 @click.option("--image", required=True, metavar="PATTERN", help="The images it is for: name:tag, * fits anything.")
 @click.option("--name", help="The manifest's name.  [default: the package's]")

@@ -15,7 +15,7 @@ from patchkit.catalog.load import load_catalog, load_manifest, load_text
 from patchkit.catalog.model import Catalog
 from patchkit.cli import options, render, show
 from patchkit.errors import Refused
-from patchkit.findings import Finding, worst
+from patchkit.findings import Finding, counted, worst
 from patchkit.lifecycle.files import changing, write_all
 from patchkit.plan import NOT_LISTED
 
@@ -94,7 +94,7 @@ def learn(image: str, seen: str, options: api.Options, as_json: bool) -> int:
     if unlisted or not plan.rows:
         raise Refused(
             "pre-image-not-listed",
-            f"{len(unlisted)} files are not as the manifest lists them, so that the image was not learned",
+            f"{counted(len(unlisted), 'file is', 'files are')} not as the manifest lists it: the image was not learned",
             where=str(plan.reference),
             remedy=f"carry the patches over first: patchkit rebase --image {image}",
             details=[f"{row.patch}: {row.path}: {row.told_state}: {row.pre}" for row in unlisted],

@@ -13,7 +13,7 @@ from patchkit.cli import options, show
 from patchkit.cli.render import clean, document, print_json, table
 from patchkit.deliver.output import EVIDENCE_NAME, make_folder, write_file
 from patchkit.deliver.receipt import evidence, level_json
-from patchkit.findings import worst
+from patchkit.findings import counted, worst
 from patchkit.proof.model import LEVELS, NEEDED, Level
 from patchkit.proof.verdict import verdict
 
@@ -80,7 +80,11 @@ def command(
     if as_json:
         print_json(document("verify", **parts))
     else:
-        click.echo(clean(f"{done.reference}: {len(done.receipt.files)} files, fingerprint {done.receipt.fingerprint}"))
+        click.echo(
+            clean(
+                f"{done.reference}: {counted(len(done.receipt.files), 'file')}, fingerprint {done.receipt.fingerprint}"
+            )
+        )
         show.print_levels(parts["levels"])
         show.print_findings(parts["findings"])
         if devices or gpus:

@@ -11,6 +11,7 @@ import glob
 import ipaddress
 import json
 import re
+import socket
 import ssl
 import time
 from collections.abc import Iterable, Mapping
@@ -214,7 +215,28 @@ class Client:
 
     def _gone(self, error: Exception) -> Unreachable:
         remedy = "check the name, the network, and for a registry of your own --plain-http or --ca-file"
-        return Unreachable("no-registry", f"cannot be reached: {error}", where=self.host, remedy=remedy)
+        return Unreachable("no-registry", f"cannot be reached: {reason(error)}", where=self.host, remedy=remedy)
+
+
+def reason(error: BaseException) -> str:
+    """Why a connection failed, in words: what the lowest error of the chain says, not how the libraries wrap it."""
+    lowest = error
+    while (inner := _inner(lowest)) is not None:
+        lowest = inner
+    text = str(error)
+    if "NameResolutionError" in text or isinstance(lowest, socket.gaierror):
+        return "its name is unknown here (no network, or a wrong name)"
+    if isinstance(error, requests.Timeout) or isinstance(lowest, TimeoutError):
+        return "it does not answer in time"
+    if isinstance(lowest, OSError) and lowest.strerror:
+        return lowest.strerror
+    said = re.sub(r"^.*Caused by \w+\(|<[^>]*>: |\)+$", "", text.rpartition("Max retries exceeded")[2])
+    return said.strip("'\" ") or type(error).__name__
+
+
+def _inner(error: BaseException) -> BaseException | None:
+    hidden = [getattr(error, "reason", None), error.__cause__, error.__context__, *reversed(error.args)]
+    return next((each for each in hidden if isinstance(each, BaseException) and each is not error), None)
 
 
 class _Header(AuthBase):

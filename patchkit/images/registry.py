@@ -18,7 +18,7 @@ import requests
 from patchkit import cache
 from patchkit.errors import BadInput, Refused, Unreachable
 from patchkit.images import Access, edit
-from patchkit.images.client import Client
+from patchkit.images.client import Client, reason
 from patchkit.images.layer import sha256
 from patchkit.images.model import Reference
 from patchkit.images.oci import below
@@ -296,7 +296,7 @@ class _Fetch:
             except (requests.RequestException, OSError, _urllib3_error()) as error:
                 self._answer.close()
                 if self._resumes == 0:
-                    what = f"the transfer broke off again and again: {error}"
+                    what = f"the transfer broke off again and again: {reason(error)}"
                     raise Unreachable("no-registry", what, where=self._blob._client.host) from error
                 self._resumes -= 1
                 self._answer = self._blob.get(self._position, self._end)

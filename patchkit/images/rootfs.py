@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from patchkit.errors import BadInput, Refused, Unreachable
+from patchkit.findings import counted
 from patchkit.images import TRANSPORTS, Access, bubblewrap, edit, parse_reference, readback
 from patchkit.images.files import lock, write_whole, writing
 from patchkit.images.hostfs import HostFilesystem
@@ -110,13 +111,13 @@ class RootfsImage:
                         remedy="give another folder with --tag, or --in-place if that is wanted",
                     )
                 _change(path, layer.changes, config)
-                road = f"changed {len(layer.changes)} files in place"
+                road = f"changed {counted(len(layer.changes), 'file')} in place"
             elif path.exists():
                 what = "there is a folder or file of that name already"
                 raise Refused("target-tag-taken", what, where=str(target), remedy="remove it, or give another name")
             else:
                 _copy(self._path, path, layer.changes, config)
-                road = f"copied the root and changed {len(layer.changes)} files"
+                road = f"copied the root and changed {counted(len(layer.changes), 'file')}"
         image = RootfsImage(target)
         readback.check(image, origin.config, layer.changes)
         return Derived(target, image.identity, road, layer.digest, len(layer.blob), existed)

@@ -194,7 +194,12 @@ def open_images(
     where = str(reference)
     root = root or store.root(reference)
     if root is None:
-        raise Unreachable("no-such-image", "there is no such image", where=where)
+        raise Unreachable(
+            "no-such-image",
+            "there is no such image",
+            where=where,
+            remedy=f"see what lies there: skopeo inspect --raw {where}; or check path and name",
+        )
     images, others = [], []
     for descriptor, raw in _children(store, root, where):
         stated = _stated_platform(descriptor)

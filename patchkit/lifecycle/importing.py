@@ -16,6 +16,7 @@ from patchkit import diff
 from patchkit.catalog import header
 from patchkit.catalog.header import Header
 from patchkit.errors import BadInput, Refused
+from patchkit.findings import counted
 from patchkit.lifecycle.releases import Release
 from patchkit.lifecycle.save import Changes
 from patchkit.plan import ABSENT
@@ -250,7 +251,8 @@ def refuse_missing(missing: Sequence[str], drop: bool) -> None:
     if missing and not drop:
         raise Refused(
             "files-not-installed",
-            f"{len(missing)} files of the change are in no installation: their hunks would have no effect",
+            f"{counted(len(missing), 'file of the change is', 'files of the change are')} in no installation: "
+            "such hunks would have no effect",
             remedy="leave them out: --drop-missing",
             details=missing,
         )

@@ -6,6 +6,7 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
+from patchkit.findings import counted
 from patchkit.lifecycle.survey import LEGEND, Cell, Survey
 
 _COLOURS = {"good": "#d7f0d9", "done": "#d3e4f8", "work": "#fbe3b6", "bad": "#f8cfcc", "none": "#ececec"}
@@ -55,10 +56,14 @@ def used_states(survey: Survey) -> list[str]:
     return [state for state in LEGEND if state in used]
 
 
+def _size(survey: Survey) -> str:
+    return f"{counted(len(survey.patches), 'patch', 'patches')} on {counted(len(survey.versions), 'release')}"
+
+
 def markdown(survey: Survey) -> str:
     """A table and its legend."""
     lines = [
-        f"## {survey.package}: {len(survey.patches)} patches on {len(survey.versions)} releases",
+        f"## {survey.package}: {_size(survey)}",
         "",
         f"| {' | '.join(header(survey))} |",
         f"|{'---|' * (len(survey.patches) + 1)}",
@@ -71,7 +76,7 @@ def markdown(survey: Survey) -> str:
 
 def html(survey: Survey) -> str:
     """One page that needs nothing else; the detail of a state shows when the pointer rests on it."""
-    title = escape(f"{survey.package}: {len(survey.patches)} patches on {len(survey.versions)} releases")
+    title = escape(f"{survey.package}: {_size(survey)}")
     kinds = "\n".join(f"    .{kind} {{ background: {colour}; }}" for kind, colour in _COLOURS.items())
     columns = "".join(f"<th>{escape(name)}</th>" for name in header(survey))
     body = "\n".join(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from patchkit import diff
 from patchkit.catalog import condition, header
 from patchkit.catalog.model import Catalog, Manifest, PatchEntry
-from patchkit.errors import PatchkitError
+from patchkit.errors import PatchkitError, Refused
 from patchkit.findings import Finding
 from patchkit.index import Indexes
 from patchkit.lifecycle import releases
@@ -29,7 +29,14 @@ def rehearse(catalog: Catalog, manifest: Manifest, indexes: Indexes) -> list[Fin
     for entry in manifest.patches:
         told = header.parse(catalog.patch_bytes(entry)).get("Applies-To").split()[-1:]
         near = [*told, *(digest.version for digest in manifest.digests.values())]
-        source = releases.made_on(indexes, series, entry, near)
+        try:
+            source = releases.made_on(indexes, series, entry, near)
+        except Refused as error:
+            if error.code != "package-unknown":
+                raise
+            said = f"{error.what}: a private package? Name its index"
+            found.append(Finding("not-rehearsed", "note", said, entry.file, "", "--index URL"))
+            break  # the others are of the same package
         if source is None:
             said = (
                 f"no release has the pre-images of patch {entry.id}" if entry.pre else f"patch {entry.id} lists no pre"

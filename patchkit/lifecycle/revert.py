@@ -13,6 +13,7 @@ from patchkit.deliver import output
 from patchkit.deliver.image import LABEL_RECEIPT
 from patchkit.deliver.receipt import Receipt
 from patchkit.errors import Refused
+from patchkit.findings import counted
 from patchkit.images import paths
 from patchkit.images.containers import Container
 from patchkit.images.engine import Engine
@@ -44,7 +45,7 @@ def proven(fs: Filesystem, receipt: Receipt, where: str) -> list[Restored]:
     if wrong:
         raise Refused(
             "not-the-origin",
-            f"{len(wrong)} files are not as they were before the patches",
+            f"{counted(len(wrong), 'file is', 'files are')} not as before the patches",
             where=where,
             remedy="pull the image again",
             details=wrong,
@@ -64,7 +65,7 @@ def image(engine: Engine, derived: Image, origin_id: str, origin_name: str) -> s
     if using:
         raise Refused(
             "image-in-use",
-            f"{len(using)} containers are made from the patched image",
+            f"{counted(len(using), 'container is', 'containers are')} made from the patched image",
             where=name,
             remedy=f"make them anew from {origin_name}, then run this again",
             details=using,
@@ -89,7 +90,7 @@ def overlay(engine: Engine | None, folder: Path) -> list[Path]:
     if using:
         raise Refused(
             "overlay-in-use",
-            f"{len(using)} containers were made with this overlay",
+            f"{counted(len(using), 'container was', 'containers were')} made with this overlay",
             where=str(folder),
             remedy="make them anew without it: docker compose -f YOURS up --detach",
             details=using,

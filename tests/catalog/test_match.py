@@ -1,5 +1,6 @@
 """Which manifest an image belongs to."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,14 @@ def test_no_match_names_the_nearest_manifest_first_and_why_not():
     assert caught.value.details[0].startswith("vllm-xpu: vllm-xpu-own:nightly does not fit vllm-xpu:*")
     assert "1 digest listed, none of them" in caught.value.details[0]
     assert "--manifest" in caught.value.remedy
+
+
+def test_each_manifest_of_a_small_catalog_says_why_it_does_not_match():
+    bare = [replace(manifest(f"other-{number}", "x:*"), images=()) for number in range(4)]
+    with pytest.raises(Refused) as caught:
+        match(Catalog(Path("here"), (XPU, *bare)), [], daemon("debian:12"))
+    assert len(caught.value.details) == 5
+    assert "other-0: it lists no image pattern; no digest listed" in caught.value.details
 
 
 def test_two_manifests_with_fitting_patterns_are_refused_naming_both():

@@ -247,3 +247,11 @@ def test_where_docker_host_names_the_socket_the_remedy_is_about_docker_host(
     with pytest.raises(Unreachable) as caught:
         engine()
     assert "unset it" in (caught.value.remedy or "")
+
+
+@pytest.mark.engine
+def test_an_image_that_is_nearly_there_is_told_by_its_name(docker_place: Place) -> None:
+    name = docker_place.load("pure")
+    with pytest.raises(Unreachable) as caught:
+        docker_place.open(f"{name}x")
+    assert f"did you mean {name}" in (caught.value.remedy or "")

@@ -6,6 +6,7 @@ import io
 import tarfile
 import threading
 import zipfile
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -254,3 +255,10 @@ def test_what_is_no_version_is_a_wrong_call_before_any_index_is_asked(tmp_path, 
         call(text)
     assert caught.value.code == "no-version"
     assert "0.33.0" in caught.value.remedy
+
+
+def test_a_package_that_no_index_knows_is_not_rehearsed_and_that_is_told(two, index):
+    indexes = index(RELEASES)
+    private = replace(two.manifest, distribution="private")
+    (found,) = rehearse(two.catalog, private, indexes)
+    assert (found.id, found.severity, found.remedy) == ("not-rehearsed", "note", "--index URL")

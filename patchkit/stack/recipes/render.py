@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from patchkit.errors import BadInput
@@ -96,7 +97,9 @@ def choose(
             return value or default
         if not lenient:
             said = f"{recipe.title} has no {what} {value}; valid are {', '.join(valid)}"
-            raise BadInput("unknown-value", said, remedy=f"--{what} {default}")
+            close = get_close_matches(value, valid, n=1)
+            meant = f"did you mean --{what} {close[0]}?" if close else f"--{what} {default}"
+            raise BadInput("unknown-value", said, remedy=meant)
         notes.append(f"{what} {value} is unknown; {default} is used")
         return default
 
