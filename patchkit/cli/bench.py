@@ -73,7 +73,7 @@ def run(
             nonlocal done
             if bar is None:
                 place = f"{done + 1}/{len(steps)}"
-                click.echo(f"{place} {scenario.name}, {users} users, repetition {repetition + 1}", err=True)
+                click.echo(f"{place} {scenario.name}, {counted(users, 'user')}, repetition {repetition + 1}", err=True)
             elif done:
                 bar.update(1)
             done += 1

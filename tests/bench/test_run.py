@@ -261,8 +261,8 @@ def test_the_command_measures_and_writes_the_report(
         main(["bench", "run", *arguments, "--requests", "2", "-o", str(output)])
     assert stop.value.code == 0
     told = capsys.readouterr()
-    assert "1/1 chat, 1 users, repetition 1" in told.err
-    assert "1 runs, 0 failed requests" in told.out
+    assert "1/1 chat, 1 user, repetition 1" in told.err
+    assert "1 run, 0 failed requests" in told.out
     assert read_report(output).about["scenarios"]["chat"] == {"input": 512, "output": 256}
 
 
