@@ -17,7 +17,7 @@ from patchkit.deliver.container import LiveContainer, mount_findings, put_plan
 from patchkit.deliver.receipt import Receipt, files_of, receipt_of, to_bytes
 from patchkit.deliver.receipt import load as load_receipt
 from patchkit.errors import BadInput, Refused, Unreachable
-from patchkit.findings import Finding
+from patchkit.findings import Finding, counted
 from patchkit.images import parse_reference
 from patchkit.images.containers import Container
 from patchkit.images.daemon import DaemonImage
@@ -61,7 +61,7 @@ def apply_to_container(
         hold_to_lock(plan, catalog, delivery)
         with output.locked(delivery.output):
             if plan.changed:
-                step(f"writing {len(plan.changed)} files")
+                step(f"writing {counted(len(plan.changed), 'file')}")
                 put_plan(live.container, plan)
             if restart:
                 step("restarting")

@@ -12,7 +12,7 @@ from patchkit.cli import options, show
 from patchkit.cli.render import clean, document, print_json
 from patchkit.cli.verify import requirement, tell_verdict
 from patchkit.deliver.receipt import level_json
-from patchkit.findings import worst
+from patchkit.findings import counted, worst
 
 
 @click.command("apply")
@@ -142,7 +142,7 @@ def _print_delivery(done: api.Applied, image: str, named: bool) -> None:
     elif receipt.kind == "container":
         click.echo(f"{done.delivered} {'holds them already' if done.existed else 'patched'}; recreating it drops them")
     else:
-        click.echo(f"{len(receipt.mounts)} files to mount over {done.delivered}")
+        click.echo(f"{counted(len(receipt.mounts), 'file')} to mount over {done.delivered}")
     click.echo(f"fingerprint {receipt.fingerprint}")
     click.echo(f"receipt     {done.receipt_path}")
     if done.overlay_path:
