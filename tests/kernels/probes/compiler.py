@@ -46,11 +46,13 @@ def compile_for(target: GPUTarget) -> None:
 
 
 def report() -> list[dict[str, object]]:
-    """For each kernel: its name, whether its first stage holds inline assembly, and the sizes of what came out."""
+    """For each kernel: its name, whether its first stage holds inline assembly, how many bytes of memory a block of
+    threads shares, and the sizes of what came out."""
     return [
         {
             "kernel": name,
             "inline_asm": "inline_asm" in kernel.asm["ttir"],
+            "shared": kernel.metadata.shared,
             "sizes": {stage: len(text) for stage, text in kernel.asm.items()},
         }
         for name, kernel in compiled
