@@ -34,8 +34,9 @@ format: $(VENV)/developing ## Put the code into the one format.
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-fuzz: $(VENV)/developing ## The property tests, many more examples.
-	$(PYTHON) -m pytest -m hypothesis --hypothesis-profile=fuzz $(PYTEST_ARGS)
+fuzz: $(VENV)/developing ## Long runs with a stated seed: properties, and the engine beside GNU patch and git apply.
+	$(PYTHON) -m pytest -m hypothesis --hypothesis-profile=fuzz --hypothesis-seed=1 $(PYTEST_ARGS)
+	$(PYTHON) -m tests.fuzz --seed 1 --runs 20000 --debian --releases
 
 bench: $(VENV)/developing ## All benchmarks, side by side, as ratios.
 	@for file in benchmarks/*.py; do case $$file in */__init__.py|*/harness.py) continue;; esac; \
