@@ -1,4 +1,4 @@
-"""Writes the generated half of the docs: ``python scripts/reference.py``. A test holds it against the code."""
+"""Writes the generated half of the docs: ``python scripts/reference.py [FOLDER]``. A test holds it against the code."""
 
 from __future__ import annotations
 
@@ -132,6 +132,7 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 if __name__ == "__main__":
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    target.mkdir(parents=True, exist_ok=True)
     for page, text in PAGES.items():
-        (FOLDER / page).write_text(text(), encoding="utf-8")
+        (target / page).write_text(text(), encoding="utf-8")

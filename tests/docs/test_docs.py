@@ -45,10 +45,18 @@ def help_of(name, context):
     return "\n".join(each.help or "" for each in groups)
 
 
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory):
+    """The generated pages, by a process of its own: click keeps in a command how it was first called."""
+    folder = tmp_path_factory.mktemp("docs") / "reference"
+    subprocess.run([sys.executable, "scripts/reference.py", folder], cwd=ROOT, check=True)
+    return folder
+
+
 @pytest.mark.parametrize("page", sorted(PAGES))
-def test_a_generated_page_is_what_the_code_says(page):
+def test_a_generated_page_is_what_the_code_says(page, generated):
     written = (ROOT / "docs/reference" / page).read_text("utf-8")
-    assert written == PAGES[page](), "run: make docs"
+    assert written == (generated / page).read_text("utf-8"), "run: make docs"
 
 
 @pytest.mark.parametrize(("where", "line"), command_lines())
