@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.conftest import leave_out
+
 TINY = Path(__file__).parents[1] / "catalogs/tiny"
 
 
@@ -99,7 +101,7 @@ def compose() -> Callable[..., str]:
 def elsewhere() -> list[str]:
     """Prefix of a command that makes it run on a machine of another name, as far as it can tell (needs root)."""
     if os.geteuid() != 0:
-        pytest.skip("a host name of one's own needs root: run the tests as root")
+        leave_out("a host name of one's own needs root", "run the tests as root")
     return ["unshare", "--uts", "sh", "-c", 'hostname another-machine && exec "$@"', "sh"]
 
 
