@@ -9,7 +9,7 @@ from pathlib import Path
 
 from patchkit.api.deliver import Applied, Delivery, Done, Step, asserts_of, hold_to_lock, silent
 from patchkit.api.look import Options, launch_for, look, refuse_unless_deliverable
-from patchkit.api.prove import Verified, asserts_for, same_image
+from patchkit.api.prove import Verified, promises_of, same_image
 from patchkit.catalog.load import load_catalog
 from patchkit.deliver import image as image_delivery
 from patchkit.deliver import output
@@ -24,8 +24,10 @@ from patchkit.images.daemon import DaemonImage
 from patchkit.images.engine import Engine, engine
 from patchkit.images.model import Reference
 from patchkit.plan import Plan
+from patchkit.proof.gpus import gpu_findings, refuse_gpus
 from patchkit.proof.processes import process_findings
 from patchkit.proof.prove import prove
+from patchkit.site.probe import Question, ask
 
 
 def container_status(name: str, options: Options = Options()) -> Plan:
@@ -49,7 +51,7 @@ def apply_to_container(
     ``restart`` helps. Recreating the container drops the patch.
 
     Raises:
-        patchkit.errors.Refused: ``does-not-apply``, ``on-a-mount``, ``cannot-write``, ``read-back``.
+        patchkit.errors.Refused: ``does-not-apply``, ``gpu-refused``, ``on-a-mount``, ``cannot-write``, ``read-back``.
         patchkit.errors.Unreachable: ``no-such-container``, ``not-running``.
     """
     catalog = load_catalog(options.catalog)
@@ -59,6 +61,7 @@ def apply_to_container(
         plan = look(live, options, catalog, called=_image_name(live))
         refuse_unless_deliverable(plan, options)
         hold_to_lock(plan, catalog, delivery)
+        _refuse_gpus(live, plan, name)
         with output.locked(delivery.output):
             if plan.changed:
                 step(f"writing {counted(len(plan.changed), 'file')}")
@@ -86,6 +89,13 @@ def apply_to_container(
             output.write_file(receipt_path, to_bytes(receipt))
             done = Done(plan, receipt, proof, "written by the container's own interpreter")
             return Applied(live.reference, not plan.changed, (done,), receipt_path, None, findings)
+
+
+def _refuse_gpus(live: LiveContainer, plan: Plan, name: str) -> None:
+    """Raise ``gpu-refused`` where the container was given a GPU that the series is not for."""
+    wanted = plan.match.manifest.gpus
+    if wanted is not None:
+        refuse_gpus(gpu_findings(wanted, ask(live, plan.site.launch, Question()).gpus, name))
 
 
 def _still_in_memory(gone: Sequence[str], name: str) -> Finding:
@@ -121,10 +131,11 @@ def verify_container(
         receipt = load_receipt(receipt_path) if receipt_path else _container_receipt(live, output_folder)
         given = replace(options, launch=options.launch or receipt.launch_given or None)
         launch = launch_for(live, given)
-        asserts, findings = asserts_for(receipt, given)
+        asserts, wanted, findings = promises_of(receipt, given)
         expectations = [file.expectation() for file in receipt.files]
         proof = prove(live, launch, receipt.package, expectations, asserts, run=options.run)
         findings += mount_findings(live.container, receipt)
+        findings += gpu_findings(wanted, proof.gpus, name)
         if options.run:
             findings += process_findings(live, launch, expectations, name)
         return Verified(live.reference, receipt, proof, tuple(findings))

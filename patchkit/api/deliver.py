@@ -26,6 +26,7 @@ from patchkit.images.model import Change, Derivation, Image, Mount, Reference
 from patchkit.images.platforms import host_platform
 from patchkit.lifecycle import lock
 from patchkit.plan import Plan
+from patchkit.proof.gpus import gpu_findings
 from patchkit.proof.model import Proof
 from patchkit.proof.prove import prove
 from patchkit.stack.overlay import Start
@@ -235,6 +236,7 @@ def _guard(plan: Plan, origin: Image, options: Options, remedy: str) -> Guard:
         record=plan.copy.record,
         remedy=remedy,
         launch=options.launch,
+        gpus=plan.match.manifest.gpus,
     )
 
 
@@ -353,4 +355,8 @@ def _finish(
     else:
         overlay_path.unlink(missing_ok=True)  # one of an earlier delivery would start what this receipt is not of
     written = overlay_path if text is not None else None
-    return Applied(delivered, existed, tuple(ordered), receipt_path, written, tuple(findings), start, tuple(services))
+    told = [*findings]
+    if delivery.devices or delivery.gpus:
+        for one in ordered:
+            told += gpu_findings(one.plan.match.manifest.gpus, one.proof.gpus, one.receipt.delivered)
+    return Applied(delivered, existed, tuple(ordered), receipt_path, written, tuple(told), start, tuple(services))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from patchkit.api.look import Options, launch_for, opened
 from patchkit.catalog.load import load_catalog
-from patchkit.catalog.model import Assert
+from patchkit.catalog.model import Assert, Gpus
 from patchkit.deliver import image as image_delivery
 from patchkit.deliver import output
 from patchkit.deliver.receipt import Receipt
@@ -18,6 +18,7 @@ from patchkit.deliver.receipt import load as load_receipt
 from patchkit.errors import BadInput, Refused
 from patchkit.findings import Finding
 from patchkit.images.model import Identity, Image, Reference
+from patchkit.proof.gpus import gpu_findings
 from patchkit.proof.model import Proof
 from patchkit.proof.prove import prove
 
@@ -95,7 +96,7 @@ def verify_image(
             where=missing[0].source,
             remedy=f"write it again: patchkit apply --image {shlex.quote(receipt.origin)} --mode bind",
         )
-    asserts, findings = asserts_for(receipt, given)
+    asserts, wanted, findings = promises_of(receipt, given)
     proof = prove(
         image,
         launch_for(image, given),
@@ -107,6 +108,8 @@ def verify_image(
         devices=devices,
         gpus=gpus,
     )
+    if devices or gpus:
+        findings += gpu_findings(wanted, proof.gpus, str(image.reference))
     return Verified(image.reference, receipt, proof, tuple(findings))
 
 
@@ -128,18 +131,17 @@ def same_image(one: Identity, other: Identity) -> bool:
     return one.diff_ids == other.diff_ids and one.platform == other.platform
 
 
-def asserts_for(receipt: Receipt, options: Options) -> tuple[tuple[Assert, ...], list[Finding]]:
-    """The asserts of the patches that the receipt names, from the catalog, for diffs that are still the same."""
+def promises_of(receipt: Receipt, options: Options) -> tuple[tuple[Assert, ...], Gpus | None, list[Finding]]:
+    """What the catalog holds of a receipt's manifest: the asserts of the patches that the receipt names, for diffs that
+    are still the same, and the GPUs that the series is for."""
     try:
         catalog = load_catalog(options.catalog)
     except BadInput as error:
-        return (), [Finding("asserts-unknown", "warning", f"the catalog cannot be read: {error.what}")]
-    known = {
-        (entry.id, hashlib.sha256(catalog.patch_bytes(entry)).hexdigest()): entry
-        for manifest in catalog.manifests
-        if manifest.name == receipt.manifest
-        for entry in manifest.patches
-    }
+        return (), None, [Finding("asserts-unknown", "warning", f"the catalog cannot be read: {error.what}")]
+    manifest = next((each for each in catalog.manifests if each.name == receipt.manifest), None)
+    entries = manifest.patches if manifest else ()
+    known = {(entry.id, hashlib.sha256(catalog.patch_bytes(entry)).hexdigest()): entry for entry in entries}
+    unknown = "its asserts are not run" if manifest else "its asserts are not run, nor are its GPUs known"
     asserts: list[Assert] = []
     findings = []
     for patch in receipt.patches:
@@ -149,11 +151,11 @@ def asserts_for(receipt: Receipt, options: Options) -> tuple[tuple[Assert, ...],
                 Finding(
                     "asserts-unknown",
                     "note",
-                    "the catalog does not hold this patch as it was delivered, so its asserts are not run",
+                    f"the catalog does not hold this patch as it was delivered, so {unknown}",
                     where=patch.id,
                     remedy="name the catalog that it came from with --catalog",
                 )
             )
         else:
             asserts.extend(entry.asserts)
-    return tuple(asserts), findings
+    return tuple(asserts), manifest.gpus if manifest else None, findings

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from patchkit.api.containers import verify_container
+from patchkit.api.containers import connect, verify_container
 from patchkit.api.deliver import Delivery, Step, silent
 from patchkit.api.look import Options
 from patchkit.api.stacks import compose
@@ -20,7 +20,9 @@ from patchkit.catalog.load import load_catalog
 from patchkit.deliver.output import OVERLAY_NAME, write_file
 from patchkit.errors import Refused, Unreachable
 from patchkit.findings import Finding, counted
+from patchkit.proof.gpus import gpu_findings, refuse_gpus
 from patchkit.proof.verdict import verdict
+from patchkit.site.gpus import amd_gpus
 from patchkit.stack import compose_model, log
 from patchkit.stack.compose_model import Service, compose_command
 from patchkit.stack.lint import run as linting
@@ -33,6 +35,7 @@ from patchkit.stack.smoke import Check, Settings, smoke
 
 _POLL = 1.0  # seconds between two looks at a starting server
 _RENDER_NODE = Path("/dev/dri/renderD128")
+_ROOT = "/"
 
 
 @dataclass(slots=True)
@@ -68,7 +71,7 @@ def up(choice: Choice, options: Options, delivery: Delivery, going: Going) -> Se
     """Recipe, patches, lint, compose up, health, proof, smoke; it stops at the first that fails.
 
     Raises:
-        patchkit.errors.Refused: ``lint-found``, ``not-proven``, ``compose-failed``, ``server-ended``,
+        patchkit.errors.Refused: ``gpu-refused``, ``lint-found``, ``not-proven``, ``compose-failed``, ``server-ended``,
             ``server-silent``, ``smoke-failed``, and what the steps themselves refuse.
         patchkit.errors.Unreachable: ``no-compose``, or the engine is out of reach.
     """
@@ -76,6 +79,7 @@ def up(choice: Choice, options: Options, delivery: Delivery, going: Going) -> Se
     serving = Serving((going.file,))
     _write_stack(choice, going, serving)
     if choice.hardware.patches:
+        _refuse_gpus(choice, options, serving)
         _patch(choice, options, delivery, going)
         serving.files = (going.file, overlay)
     _lint(choice, options, going, serving)
@@ -116,6 +120,22 @@ def _write_stack(choice: Choice, going: Going, serving: Serving) -> None:
         return
     going.said(command)
     write_file(going.file, text.encode())
+
+
+def _refuse_gpus(choice: Choice, options: Options, serving: Serving) -> None:
+    """Raise ``gpu-refused`` where the stack passes a GPU of this machine through that the series is not for."""
+    name = options.manifest or choice.hardware.patches
+    wanted = next((each.gpus for each in load_catalog(options.catalog).manifests if each.name == name), None)
+    if wanted is None or connect(None).is_remote:
+        return
+    service = compose_model.read(serving.files).services[0]
+    devices = (
+        ["/"]
+        if service.raw.get("privileged")
+        else [str(each.get("source")) for each in service.raw.get("devices") or ()]
+    )
+    passed = [gpu for gpu in amd_gpus(_ROOT) if any(compose_model.covers(device, gpu[0]) for device in devices)]
+    refuse_gpus(gpu_findings(wanted, passed, f"service {service.name}"))
 
 
 def _patch(choice: Choice, options: Options, delivery: Delivery, going: Going) -> None:

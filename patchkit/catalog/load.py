@@ -15,7 +15,16 @@ from patchkit import diff
 from patchkit.catalog import nodes
 from patchkit.catalog.decode import Decoder, Trail
 from patchkit.catalog.faults import Faults, near
-from patchkit.catalog.model import Assert, Catalog, DropWhen, ImagePattern, Manifest, PatchEntry, SyntaxCondition
+from patchkit.catalog.model import (
+    Assert,
+    Catalog,
+    DropWhen,
+    Gpus,
+    ImagePattern,
+    Manifest,
+    PatchEntry,
+    SyntaxCondition,
+)
 from patchkit.catalog.targets import TargetKind, targets_of
 from patchkit.errors import BadInput, PatchkitError
 
@@ -129,6 +138,7 @@ class _Rules:
         self.checks: Mapping[type, Callable[..., None]] = {
             Manifest: self._manifest,
             ImagePattern: self._image,
+            Gpus: self._gpus,
             PatchEntry: self._entry,
             DropWhen: self._drop_when,
             SyntaxCondition: self._syntax,
@@ -149,8 +159,17 @@ class _Rules:
             firsts.setdefault(key, index)
 
     def _image(self, image: ImagePattern, trail: Trail) -> None:
-        if image.match.count("[") != image.match.count("]"):
-            self.fault((*trail, "match"), f"{image.match}: an open bracket; in a shell pattern [ab] is one character")
+        self._brackets(image.match, (*trail, "match"))
+
+    def _gpus(self, gpus: Gpus, trail: Trail) -> None:
+        if not gpus.only:
+            self.fault((*trail, "only"), "only is empty, so that no GPU would do")
+        for index, pattern in enumerate(gpus.only):
+            self._brackets(pattern, (*trail, "only", index))
+
+    def _brackets(self, pattern: str, trail: Trail) -> None:
+        if pattern.count("[") != pattern.count("]"):
+            self.fault(trail, f"{pattern}: an open bracket; in a shell pattern [ab] is one character")
 
     def _entry(self, entry: PatchEntry, trail: Trail) -> None:
         self._range(entry.versions, (*trail, "versions"))

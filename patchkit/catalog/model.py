@@ -43,6 +43,9 @@ Platform = Annotated[str, Form("os/architecture[/variant]", "[a-z0-9]+/[a-z0-9_]
 Dotted = Annotated[str, Form("a dotted Python name", r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")]
 EnvName = Annotated[str, Form("the name of an environment variable", r"[A-Za-z_][A-Za-z0-9_]*")]
 Date = Annotated[str, Form("a date, YYYY-MM-DD", "[0-9]{4}-[0-9]{2}-[0-9]{2}")]
+GpuPattern = Annotated[
+    str, Form("a shell pattern of AMD's architecture names, gfx942 or gfx11*", r"gfx[0-9a-f*?!\[\]-]+")
+]
 Text = Annotated[str, Form("a text that is not empty", r"[\s\S]*\S[\s\S]*")]
 
 
@@ -133,6 +136,16 @@ class RefusedEnv:
 
 
 @dataclass(frozen=True, slots=True)
+class Gpus:
+    """The GPUs that the series is for, and why no others. Where a server is given an AMD GPU whose architecture is
+    unknown or none of ``only``, the boot guard does not start it, and ``apply --container``, ``verify``, ``doctor`` and
+    ``up`` fail. Only AMD's kernel driver tells an architecture by name: GPUs of others, or none, change nothing."""
+
+    only: Annotated[tuple[GpuPattern, ...], Key("Shell patterns of architecture names (`gfx942`, `gfx11*`).")]
+    why: Annotated[Text, Key("What goes wrong on others, told to the person.")]
+
+
+@dataclass(frozen=True, slots=True)
 class Hint:
     """What a person can do differently once an image has something: told when ``path`` holds the text ``mentions`` as a
     whole string constant (a parser's name in a register, say)."""
@@ -165,6 +178,7 @@ class Manifest:
     refused_env: Annotated[
         tuple[RefusedEnv, ...], Key("Environment settings under which the series must not be used.")
     ] = ()
+    gpus: Annotated[Gpus | None, Key("The AMD GPUs that the series is for; without it any.")] = None
     hints: Annotated[
         tuple[Hint, ...], Key("What can be done differently once an image has something, told by `check-update`.")
     ] = ()

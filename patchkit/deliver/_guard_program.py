@@ -3,10 +3,12 @@
 # Runs under the server's own interpreter (Python 3.8 or newer, standard library only), as any user, on a read-only
 # root, as process 1. It is replaced by the server (exec), which finds arguments, environment, working folder, streams
 # and signals as if nothing had stood before it. It imports nothing of the package. Exit status 78 (EX_CONFIG of
-# sysexits.h) where something moved.
+# sysexits.h) where something moved, or where it is given a GPU that the patches are not for.
 import os
 import signal
 import sys
+
+from patchkit.site.gpus import amd_gpus, gpu_remedy, refused_gpus
 
 SPEC: "dict[str, object]" = {}
 
@@ -209,10 +211,10 @@ def check_as_started(env):
     return False
 
 
-def tell(lines):
-    text = "patchkit guard: the server is not started, because it would not run the code that was proven\n"
+def tell(lines, why="it would not run the code that was proven", remedy=None):
+    text = "patchkit guard: the server is not started, because %s\n" % why
     text += "".join("  %s\n" % line for line in lines)
-    text += "next: %s\n" % SPEC["remedy"]
+    text += "next: %s\n" % (remedy or SPEC["remedy"])
     os.write(2, text.encode("utf-8", "backslashreplace"))
 
 
@@ -233,6 +235,13 @@ def main(command):
         if lines:
             tell(lines)
         os._exit(78 if lines else 0)
+    wanted = SPEC["gpus"]
+    if wanted:
+        gpus = amd_gpus()
+        lines = refused_gpus(gpus, wanted["only"], wanted["why"])
+        if lines:
+            tell(lines, "its GPU is not one that the patches are for", gpu_remedy(gpus, wanted["only"]))
+            os._exit(78)
     env = environment()
     wrong = wrong_entry(command)
     if wrong:

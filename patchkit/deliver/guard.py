@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
+from patchkit.catalog.model import Gpus
 from patchkit.images.model import Filesystem
 from patchkit.site.launch import GUARD_PATH, given_to, launch_of, program_of, require_known
 from patchkit.site.model import Launch
+from patchkit.site.program import program_text
 
 _DECIDES = ("PATH", "VIRTUAL_ENV", "HOME", "CONDA_PREFIX")
 _MARK = 'SPEC: "dict[str, object]" = {}\n'
@@ -49,6 +50,7 @@ def make_guard(
     record: str,
     remedy: str,
     launch: str | None = None,
+    gpus: Gpus | None = None,
 ) -> Guard:
     """The guard of one delivery.
 
@@ -59,6 +61,7 @@ def make_guard(
         record: the path of RECORD in the winner's dist-info, empty where there is none.
         remedy: the command that a person runs when the guard stops the start.
         launch: what the person gave with ``--launch``, where the image does not tell it.
+        gpus: the only ones that the server may be started with.
 
     ``command`` is the image's own, to be repeated by a compose overlay: one that sets an entrypoint drops it (Compose
     specification, 05-services.md).
@@ -91,9 +94,10 @@ def make_guard(
             for file in files
         ],
         "remedy": remedy,
+        "gpus": {"only": list(gpus.only), "why": gpus.why} if gpus else {},
         **_changes(serving, config, fs),
     }
-    text = resources.files("patchkit.deliver").joinpath("_guard_program.py").read_text("utf-8")
+    text = program_text("patchkit.deliver", "_guard_program")
     assert text.count(_MARK) == 1
     # A literal of strings, lists and mappings in ASCII: whatever a name in the image holds, it stays a string.
     program = text.replace(_MARK, f"SPEC = {spec!a}\n").encode()

@@ -16,7 +16,7 @@ from patchkit.api.look import Options, launch_for, opened, status
 from patchkit.api.prove import Verified
 from patchkit.catalog.load import load_catalog
 from patchkit.catalog.match import match
-from patchkit.catalog.model import Catalog
+from patchkit.catalog.model import Catalog, Gpus
 from patchkit.deliver.image import (
     LABEL_FINGERPRINT,
     LABEL_ORIGIN_DIGEST,
@@ -33,8 +33,8 @@ from patchkit.images.model import Reference
 from patchkit.plan import Plan
 from patchkit.proof.processes import Inside, look_inside
 from patchkit.site.model import Launch
+from patchkit.site.probe import Answer, ask
 from patchkit.site.probe import Question as Probe
-from patchkit.site.probe import ask
 from patchkit.site.record import find_dist, parse_record
 from patchkit.site.view import View
 from patchkit.stack.compose_model import Model, read
@@ -344,12 +344,33 @@ class World:
 
     def _bytecode(self, container: Container, done: Verified) -> Mapping[str, Any]:
         sources = [file.image_path for file in done.receipt.files if file.path.endswith(".py")]
+        return self._ask(container, done, Probe(sources=sources)).table("bytecode")
+
+    @once
+    def gpus(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
+        """Container ID -> the AMD GPUs that it is given (render node and architecture), for those whose series is not
+        for all."""
+        asked = [
+            (item, done)
+            for item in self.containers
+            if isinstance(done := self.verified.get(item.id), Verified) and self.gpus_for(done.receipt.manifest)
+        ]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            answers = pool.map(lambda one: self._ask(one[0], one[1], Probe()), asked)
+            return {item.id: answer.gpus or () for (item, _), answer in zip(asked, answers, strict=True)}
+
+    def gpus_for(self, manifest: str) -> Gpus | None:
+        """The GPUs that the manifest of this name is for, None where that is all or it is not in the catalog."""
+        manifests = self.catalog.manifests if self.catalog else ()
+        return next((each.gpus for each in manifests if each.name == manifest), None)
+
+    def _ask(self, container: Container, done: Verified, question: Probe) -> Answer:
         try:
             with running(container.id, next(iter(self.question.hosts), None)) as live:
                 launch = launch_for(live, Options(launch=done.receipt.launch_given or None))
-                return ask(live, launch, Probe(sources=sources)).table("bytecode")
+                return ask(live, launch, question)
         except PatchkitError:
-            return {}  # it ended meanwhile
+            return Answer()  # it ended meanwhile
 
     def shipped(self, container: Container, base: str) -> Mapping[str, str]:
         """What RECORD says that the package's files were when they were installed: path -> sha256 (hex)."""

@@ -66,7 +66,9 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """All six levels in order, and where static reading and the interpreter differ."""
+    """All six levels in order, where static reading and the interpreter differ, and the AMD GPUs that were there inside
+    (render node and architecture; None where nobody told)."""
 
     levels: tuple[Level, ...]
     disagreements: tuple[Disagreement, ...] = ()
+    gpus: tuple[tuple[str, str], ...] | None = None

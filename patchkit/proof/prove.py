@@ -67,7 +67,8 @@ def prove(
         ("imports", inside.imports_level(evidence)),
         ("asserts", inside.asserts_level(evidence, bool(devices or gpus))),
     )
-    return Proof(tuple(_level(name, proofs, evidence) for name, proofs in checks), _differences(evidence))
+    levels = tuple(_level(name, proofs, evidence) for name, proofs in checks)
+    return Proof(levels, _differences(evidence), evidence.answer.gpus if evidence.answer else None)
 
 
 def _search(view: View, launch: Launch) -> tuple[Search | None, str]:

@@ -11,6 +11,8 @@ import os
 import stat
 import sys
 
+from patchkit.site.gpus import amd_gpus
+
 QUESTION = json.loads("".join(sys.argv[1:]))
 OUT = os.dup(1)
 os.dup2(2, 1)
@@ -297,6 +299,7 @@ def main():
             "search_path": [os.getcwd() if entry == "" else str(entry) for entry in sys.path],
             "modules": {name: module(name) for name in QUESTION["modules"]},
             "files": {path: file_fact(path) for path in QUESTION["files"]},
+            "gpus": amd_gpus(),
         }
     )
     imports, asserts = QUESTION["imports"], QUESTION["asserts"]

@@ -13,12 +13,12 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any
 
 from patchkit.images.model import Mount, Run, Runnable, RunResult
 from patchkit.site.launch import require_known
 from patchkit.site.model import Launch
+from patchkit.site.program import program_text
 
 _MARK = b"patchkit-answer "
 _GRACE = 5.0  # seconds beyond the question's own limit, for start-up and for what needs no limit
@@ -57,6 +57,14 @@ class Answer:
         """A part that is a mapping; an empty one where it is missing or of another shape."""
         part = self.parts.get(name)
         return dict(part) if isinstance(part, Mapping) else {}
+
+    @property
+    def gpus(self) -> tuple[tuple[str, str], ...] | None:
+        """What ``patchkit.site.gpus.amd_gpus`` gave inside, None where it was not told."""
+        try:
+            return tuple((str(device), str(name)) for device, name in self.parts.get("gpus"))  # type: ignore[union-attr]
+        except (TypeError, ValueError):
+            return None
 
     @property
     def how_it_ended(self) -> str:
@@ -122,11 +130,11 @@ def argv_of(launch: Launch, question: Question, nonce: str) -> tuple[str, ...]:
         "imports": list(question.imports),
         "asserts": [dict(item) for item in question.asserts],
         "timeout": question.timeout,
-        "child": _text("_probe_child.py") if question.imports or question.asserts else "",
+        "child": _text("_probe_child") if question.imports or question.asserts else "",
     }
     text = json.dumps(asked, sort_keys=True)
     pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
-    return (launch.interpreter, *launch.flags, "-c", _text("_probe_script.py"), *pieces)
+    return (launch.interpreter, *launch.flags, "-c", _text("_probe_script"), *pieces)
 
 
 def read_answers(stdout: bytes, nonce: str) -> dict[str, Any]:
@@ -150,5 +158,5 @@ def read_answers(stdout: bytes, nonce: str) -> dict[str, Any]:
 @functools.cache
 def _text(name: str) -> str:
     """The script without its comment lines, which need not travel."""
-    text = resources.files("patchkit.site").joinpath(name).read_text("utf-8")
+    text = program_text("patchkit.site", name)
     return "".join(line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#"))

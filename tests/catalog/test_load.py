@@ -176,6 +176,10 @@ def test_an_empty_value_is_a_fault(root):
             "10:44: patches[0].asserts[0].needs[0]",
         ),
         ('match: "good:*"', 'match: "good:[a"', "4:18: good:[a: an open bracket"),
+        ("patches:", "gpus: {only: [], why: x}\npatches:", "6:14: only is empty, so that no GPU would do"),
+        ("patches:", "gpus: {only: ['gfx94[0-9]', 'gfx1['], why: x}\npatches:", "6:29: gfx1[: an open bracket"),
+        ("patches:", "gpus: {only: ['*'], why: x}\npatches:", "6:15: gpus.only[0]: '*' is not a shell"),
+        ("patches:", "gpus: {only: [gfx942]}\npatches:", "6:7: why is missing: What goes wrong on others"),
     ],
 )
 def test_what_the_types_do_not_hold_is_checked_too(root, old, new, said):

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from patchkit.catalog.load import load_catalog
+from patchkit.catalog.model import Gpus
 from patchkit.cli.doctor import command
 from patchkit.deliver.image import LABEL_FINGERPRINT
 from patchkit.doctor.checks import engine, host
@@ -20,6 +21,7 @@ from patchkit.images.model import Mount
 from patchkit.lifecycle import lock
 from patchkit.lifecycle.lock import Locked, LockedPatch
 from tests.e2e.conftest import TINY
+from tests.site.kfd import machine
 
 
 def found(check, **world):
@@ -120,6 +122,33 @@ def test_a_user_outside_of_the_render_group_is_found(tmp_path, monkeypatch):
     config = {"Env": ["VLLM_TARGET_DEVICE=xpu"], "User": "1000"}
     assert len(found("render-group", containers=(container(Config=config),))) == 1
     assert found("render-group", containers=(container(Config=config, HostConfig={"GroupAdd": [group]}),)) == []
+
+
+@pytest.mark.parametrize(
+    ("gpus", "remote", "count"),
+    [
+        ({128: "100300"}, False, 1),
+        ({128: "100306", 129: "12"}, False, 2),
+        ({128: "100306", 129: "90402"}, False, 0),
+        ({128: "90402"}, False, 0),
+        ({}, False, 0),
+        ({128: "100300"}, True, 0),
+    ],
+)
+def test_a_machine_none_of_whose_gpus_the_patches_of_an_image_are_for_is_told(
+    tmp_path, monkeypatch, gpus, remote, count
+):
+    monkeypatch.setattr(host, "_ROOT", machine(tmp_path, gpus))
+
+    def told(wanted):
+        manifest = SimpleNamespace(gpus=wanted)
+        plan, engine = SimpleNamespace(match=SimpleNamespace(manifest=manifest)), SimpleNamespace(is_remote=remote)
+        return found("gpu-refused", plan=plan, engine=engine)
+
+    findings = told(Gpus(("gfx942", "gfx12*"), "another passes for an SM100."))
+    assert [each.where for each in findings] == ["this machine"] * count
+    assert all("the patches are for gfx942, gfx12*: another passes for an SM100." in each.what for each in findings)
+    assert told(None) == []
 
 
 def test_a_mount_without_its_label_is_found_where_selinux_is_on():

@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
+from patchkit.catalog.model import Gpus
 from patchkit.deliver.guard import Guard, GuardedFile, make_guard
 from patchkit.images import open_image, parse_reference
 from patchkit.site.launch import GUARD_PATH
 from patchkit.site.record import parse_record
+from tests.site import kfd
 
 pytestmark = pytest.mark.engine
 
@@ -75,14 +77,14 @@ class Server:
 def serve(fixture_image: Callable[[str], str], tmp_path: Path) -> Iterator[Callable[..., Server]]:
     names: list[str] = []
 
-    def make(variant: str = "pure", **config: object) -> Server:
+    def make(variant: str = "pure", *, gpus: Gpus | None = None, **config: object) -> Server:
         image = fixture_image(variant)
         with open_image(parse_reference(image)) as opened:
             settings = json.loads(opened.config)["config"] | config
             shipped = parse_record(opened.fs.read(RECORD))
             digest = hashlib.sha256(opened.fs.read(f"{SITE}/{MOD}")).hexdigest()
             file = GuardedFile(f"{SITE}/{MOD}", MOD, "tinyserve.ops.scale", digest, shipped[MOD])
-            guard = make_guard(settings, opened.fs, [file], record=RECORD, remedy="patchkit apply")
+            guard = make_guard(settings, opened.fs, [file], record=RECORD, remedy="patchkit apply", gpus=gpus)
         program = tmp_path / "guard.py"
         program.write_bytes(guard.program)
         program.chmod(0o644)
@@ -202,3 +204,49 @@ def test_a_working_folder_that_shadows_is_seen_for_a_module_launch(serve: Callab
     done = server.run("-w", "/workspace/tinyserve")
     assert done.returncode == 78
     assert "finds /workspace/tinyserve/tinyserve/ops/scale.py" in done.stderr
+
+
+INSTINCT = Gpus(("gfx90a", "gfx94[0-9]"), "another passes for an NVIDIA SM100.")
+
+
+@pytest.mark.parametrize("user", ["0", "4711:4711"])
+def test_a_gpu_that_the_patches_are_not_for_stops_the_start(
+    serve: Callable[..., Server], tmp_path: Path, user: str
+) -> None:
+    done = serve(gpus=INSTINCT).run("--user", user, *kfd.options(tmp_path, {128: "100300"}))
+    assert (done.returncode, done.stdout) == (78, "")
+    assert done.stderr.splitlines() == [
+        "patchkit guard: the server is not started, because its GPU is not one that the patches are for",
+        "  it is given gfx1030 (/dev/dri/renderD128); the patches are for gfx90a, gfx94[0-9]: "
+        "another passes for an NVIDIA SM100.",
+        "next: none of the GPUs passed through will do: pass others through, or serve on another machine",
+    ]
+
+
+def test_one_such_gpu_among_others_stops_the_start_and_the_others_are_named(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    """A desktop processor's own graphics beside the card: vLLM takes the first one's name for that of all."""
+    done = serve(gpus=INSTINCT).run(*kfd.options(tmp_path, {128: "100306", 129: "90402"}))
+    assert done.returncode == 78
+    assert "it is given gfx1036 (/dev/dri/renderD128);" in done.stderr
+    assert done.stderr.endswith("next: pass these devices through and no others: /dev/kfd, /dev/dri/renderD129\n")
+
+
+@pytest.mark.parametrize("version", ["", "12"])
+def test_a_gpu_of_an_unknown_architecture_stops_the_start(
+    serve: Callable[..., Server], tmp_path: Path, version: str
+) -> None:
+    done = serve(gpus=INSTINCT).run(*kfd.options(tmp_path, {128: version}))
+    assert (done.returncode, "an unknown architecture" in done.stderr) == (78, True)
+
+
+def test_a_gpu_that_the_patches_are_for_is_served_on(serve: Callable[..., Server], tmp_path: Path) -> None:
+    kfd.sysfs(tmp_path, {128: "100300", 129: "90402"})  # the host has another one, which is not passed through
+    given = ["--device", "/dev/null:/dev/kfd", "--device", "/dev/null:/dev/dri/renderD129"]
+    assert said(serve(gpus=INSTINCT).run("-v", f"{tmp_path}/sys:/sys:ro", *given))["pid"] == 1
+
+
+def test_without_a_gpu_or_without_a_list_there_is_nothing_to_stop(serve: Callable[..., Server], tmp_path: Path) -> None:
+    assert said(serve(gpus=INSTINCT).run())["pid"] == 1
+    assert said(serve().run(*kfd.options(tmp_path, {128: "100300"})))["pid"] == 1

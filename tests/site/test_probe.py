@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.errors import Refused
+from patchkit.site.gpus import amd_gpus
 from patchkit.site.model import Launch
 from patchkit.site.probe import Answer, Question, argv_of, ask, read_answers
 from tests.site.host import HostImage
@@ -44,6 +45,11 @@ def test_answers_with_the_proof_are_merged_and_noise_is_passed_over() -> None:
 )
 def test_an_answer_without_the_right_proof_is_nobodys(output: bytes) -> None:
     assert read_answers(output, NONCE) == {}
+
+
+@pytest.mark.parametrize("told", [None, 7, "gfx942", [7], [["one"]], [["one", "two", "three"]]])
+def test_gpus_in_another_shape_were_not_told(told: object) -> None:
+    assert Answer({"gpus": told}).gpus is None
 
 
 def test_no_argument_is_longer_than_linux_allows() -> None:
@@ -96,6 +102,7 @@ def test_every_python_answers_every_question(tmp_path: Path, python: str) -> Non
         timeout=60,
     )
     answer = ask(HostImage(), launch(python, f"{tmp_path}/work"), question)
+    assert answer.gpus == tuple(amd_gpus())
     files = answer.table("files")
     assert files[source]["sha256"] == hashlib.sha256(b"value = 1\n").hexdigest()
     assert files[str(package / "gone.py")] is None

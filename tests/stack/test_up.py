@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 
-from patchkit.api import serving
-from patchkit.errors import Refused
+from patchkit.api import Delivery, Options, serving
+from patchkit.errors import PatchkitError, Refused
 from patchkit.stack import compose_model
+from patchkit.stack.recipes.load import load_recipe
+from patchkit.stack.recipes.render import choose
+from tests.site.kfd import machine
 from tests.stack import servers
 
 pytestmark = pytest.mark.engine
@@ -207,6 +210,33 @@ def test_an_accelerator_that_is_not_there_has_a_remedy_that_helps(
         serving.down([Path("compose.yaml")])
     assert expected in (caught.value.remedy or "")
     assert "--hardware" in (caught.value.remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "devices", "code"),
+    [
+        ({128: "100300"}, "devices: [/dev/kfd, /dev/dri]", "gpu-refused"),
+        ({128: "100306", 129: "90402"}, "devices: [/dev/kfd, /dev/dri]", "gpu-refused"),
+        ({128: "100306", 129: "90402"}, "devices: [/dev/kfd, /dev/dri/renderD129]", "no-such-image"),
+        ({128: "100306", 129: "90402"}, "privileged: true", "gpu-refused"),
+        ({128: "100300"}, "privileged: false", "no-such-image"),
+        ({}, "devices: [/dev/kfd, /dev/dri]", "no-such-image"),
+    ],
+)
+def test_a_gpu_that_the_patches_are_not_for_stops_it_before_anything_is_made(
+    gpus: dict[int, str], devices: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "_ROOT", machine(tmp_path / "machine", gpus))
+    file = tmp_path / "compose.yaml"
+    file.write_text(f"services: {{flint: {{image: 'nobody/has:this', {devices}}}}}\n")
+    choice = choose(load_recipe("flint", REPOSITORY), hardware="mi300x", image="nobody/has:this")
+    delivery = Delivery(output=tmp_path / ".patchkit")
+    with pytest.raises(PatchkitError) as caught:
+        serving.up(choice, Options(catalog=REPOSITORY), delivery, serving.Going(file))
+    assert caught.value.code == code
+    if code == "gpu-refused":
+        assert (caught.value.where, "gfx103" in caught.value.what) == ("service flint", True)
+        assert not delivery.output.exists()
 
 
 def test_down_without_a_stack_is_a_wrong_call(call: Callable[..., subprocess.CompletedProcess[str]]) -> None:

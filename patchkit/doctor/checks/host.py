@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from patchkit.api.prove import Verified
+from patchkit.catalog.model import Gpus
 from patchkit.doctor.model import Report, check
 from patchkit.doctor.world import Container, World
+from patchkit.errors import PatchkitError
+from patchkit.proof.gpus import gpu_findings
+from patchkit.site.gpus import amd_gpus
 
 _DRI = Path("/dev/dri")
 _DRM = Path("/sys/class/drm")
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 _MEMINFO = Path("/proc/meminfo")
 _INDEX = "model.safetensors.index.json"
+_ROOT = "/"
 
 
 @check(
@@ -58,6 +64,31 @@ def render_group(world: World) -> Iterator[Report]:
             if not added & {*groups, "render"}:
                 remedy = f"give it to the service: group_add: [{min(groups)}]"
                 yield Report(f"user {user} without group {', '.join(sorted(groups))}", container.name, remedy=remedy)
+
+
+@check(
+    "gpu-refused",
+    "error",
+    "a server is given a GPU that its patches are not for",
+    """The manifest names the architectures that its series is for. On another the patched code may take a path that was
+    never meant for it: an AMD gfx103x passes for an NVIDIA SM100. Each container is asked which GPUs it is given; with
+    --image this machine is asked whether any of its AMD GPUs would do.""",
+)
+def gpu_refused(world: World) -> Iterator[Report]:
+    for container in world.containers:
+        done = world.verified.get(container.id)
+        if isinstance(done, Verified):
+            yield from _refused(world.gpus_for(done.receipt.manifest), world.gpus.get(container.id, ()), container.name)
+    elsewhere = world.engine is not None and world.engine.is_remote
+    if world.plan is not None and not isinstance(world.plan, PatchkitError) and not elsewhere:
+        wanted, here = world.plan.match.manifest.gpus, amd_gpus(_ROOT)
+        if all(list(_refused(wanted, [gpu], "")) for gpu in here):
+            yield from _refused(wanted, here, "this machine")
+
+
+def _refused(wanted: Gpus | None, gpus: Sequence[tuple[str, str]], where: str) -> Iterator[Report]:
+    for finding in gpu_findings(wanted, gpus, where):
+        yield Report(finding.what, finding.where, finding.evidence, finding.remedy)
 
 
 @check(

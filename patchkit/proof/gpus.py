@@ -1,0 +1,40 @@
+"""Whether the GPUs that a server is given are those that its patches are for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from patchkit.catalog.model import Gpus
+from patchkit.errors import Refused
+from patchkit.findings import Finding
+from patchkit.site.gpus import gpu_remedy, refused_gpus
+
+
+def gpu_findings(wanted: Gpus | None, seen: Sequence[tuple[str, str]] | None, where: str) -> list[Finding]:
+    """An error for each kind of GPU that the series is not for.
+
+    Args:
+        wanted: the manifest's word, None where it has none.
+        seen: as ``patchkit.site.gpus.amd_gpus`` gives them; None where nobody told, which is a note.
+        where: who is given the GPUs.
+    """
+    if wanted is None:
+        return []
+    if seen is None:
+        what = f"nobody told which GPUs it is given; the patches are for {', '.join(wanted.only)}"
+        return [Finding("gpus-unseen", "note", what, where, remedy="verify without --no-run")]
+    gpus, only = list(seen), list(wanted.only)
+    said, remedy = refused_gpus(gpus, only, wanted.why), gpu_remedy(gpus, only)
+    return [Finding("gpu-refused", "error", each, where, remedy=remedy) for each in said]
+
+
+def refuse_gpus(findings: Sequence[Finding]) -> None:
+    """Raise ``gpu-refused`` where ``gpu_findings`` has an error among them.
+
+    Raises:
+        patchkit.errors.Refused: ``gpu-refused``.
+    """
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        first, others = errors[0], [finding.what for finding in errors[1:]]
+        raise Refused(first.id, first.what, where=first.where, remedy=first.remedy, details=others)
