@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from patchkit.catalog.load import load_catalog
 from tests.kernels import probe, trees
 
-GPUS = ["gfx942", "gfx950"]
-#: Bytes of local memory that one workgroup may have, as AMD's documents on CDNA 3 and CDNA 4 tell.
-LOCAL_MEMORY = {"gfx942": 64 * 1024, "gfx950": 160 * 1024}
+#: All that the manifest is for: whoever adds a GPU to it has its kernels compiled.
+GPUS = next(each.gpus.only for each in load_catalog(trees.REPOSITORY).manifests if each.name == "vllm-rocm")
+#: One of each generation, and both whose images hold AITER.
+GENERATIONS = ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201"]
+#: Bytes of local memory that one workgroup may have, as AMD's documents on CDNA and RDNA tell.
+LOCAL_MEMORY = dict.fromkeys(GENERATIONS, 64 * 1024) | {"gfx950": 160 * 1024}
 
 
 def amd(tree, gpu, *arguments, name="compile_rocm", **settings):
@@ -17,7 +21,7 @@ def amd(tree, gpu, *arguments, name="compile_rocm", **settings):
     return probe.run(name, tree, gpu, *arguments, env=env, stubs="rocm")
 
 
-@pytest.mark.parametrize("gpu", GPUS)
+@pytest.mark.parametrize("gpu", GENERATIONS)
 def test_the_shipped_norm_compiles_for_amd_with_ptx_inside_and_no_exception(gpu):
     outcome = amd(trees.pristine(), gpu, "norms")
     assert outcome.status == 0
@@ -45,7 +49,7 @@ def test_every_kernel_on_the_path_of_the_patched_layers_compiles_for_amd_without
     assert "error:" not in outcome.stderr
 
 
-@pytest.mark.parametrize("gpu", GPUS)
+@pytest.mark.parametrize("gpu", GENERATIONS)
 def test_every_triton_kernel_of_the_stock_moe_block_compiles_for_amd_without_inline_assembly(gpu):
     tree = trees.patched("vllm-rocm")
     # There is no second stream without a GPU; and padding, which is copied back to where it came from, only takes time.

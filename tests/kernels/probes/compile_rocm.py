@@ -9,11 +9,10 @@ from __future__ import annotations
 import sys
 
 import torch
-from triton.backends.compiler import GPUTarget
 
 from tests.kernels.probes import compiler
 
-compiler.compile_for(GPUTarget("hip", sys.argv[1], 64))
+compiler.compile_for(compiler.amd(sys.argv[1]))
 
 from vllm.models.flint.ops import norm
 from vllm.platforms import current_platform

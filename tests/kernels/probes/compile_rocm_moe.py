@@ -11,11 +11,10 @@ import sys
 from typing import Any
 
 import torch
-from triton.backends.compiler import GPUTarget
 
 from tests.kernels.probes import compiler
 
-compiler.compile_for(GPUTarget("hip", sys.argv[1], 64))
+compiler.compile_for(compiler.amd(sys.argv[1]))
 
 from vllm.config import set_current_vllm_config
 from vllm.forward_context import set_forward_context

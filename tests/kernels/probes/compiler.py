@@ -32,6 +32,11 @@ class _NoGpu:
         return torch.device("cpu")
 
 
+def amd(gpu: str) -> GPUTarget:
+    """An AMD GPU as Triton's own driver would name it: a wavefront has 64 lanes on gfx9, 32 on RDNA."""
+    return GPUTarget("hip", gpu, 64 if gpu.startswith("gfx9") else 32)
+
+
 def compile_for(target: GPUTarget) -> None:
     """From now on every launch compiles for ``target`` instead."""
     driver.set_active(_NoGpu(target))
