@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
+from patchkit.catalog import syntax
 from patchkit.catalog.model import DropWhen, SyntaxCondition
 
 
@@ -31,7 +31,7 @@ def paths(condition: DropWhen) -> tuple[str, ...]:
 
 def mentions(data: bytes, text: str) -> bool:
     """Whether the source holds ``text`` as a whole string constant; False for what is no Python."""
-    tree = _tree(data)
+    tree = syntax.parse(data)
     return tree is not None and any(isinstance(node, ast.Constant) and node.value == text for node in ast.walk(tree))
 
 
@@ -39,17 +39,8 @@ def _sha256(data: bytes | None) -> str:
     return "absent" if data is None else f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def _tree(data: bytes) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an invalid escape in somebody's string is no word of ours
-            return ast.parse(data)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
 def _syntax_holds(condition: SyntaxCondition, data: bytes) -> bool:
-    tree = _tree(data)
+    tree = syntax.parse(data)
     if tree is None:
         return False
     if condition.future:
@@ -59,29 +50,19 @@ def _syntax_holds(condition: SyntaxCondition, data: bytes) -> bool:
             and any(alias.name == condition.future for alias in node.names)
             for node in tree.body
         )
-    banned = {name.rpartition(".")[2] for name in condition.calls_no}
-    bodies = list(_functions(tree, condition.function.split(".")))
-    # A function that is gone or renamed proves nothing; a name that is only mentioned may be called under another.
-    return bool(bodies) and bool(banned) and not any(banned & set(_names(body)) for body in bodies)
+    found = syntax.functions(tree, condition.function)
+    if not found:
+        return False  # a function that is gone or renamed proves nothing
+    if condition.calls_with:
+        return all(
+            syntax.passes_on(function, _last(callee), names)
+            for function in found
+            for callee, names in condition.calls_with.items()
+        )
+    spared = syntax.guard(tree, {_last(name) for name in condition.except_under})
+    banned = {_last(name) for name in condition.calls_no}
+    return bool(banned) and syntax.mentions_none(tree, found, banned, spared)
 
 
-def _functions(tree: ast.AST, parts: list[str]) -> Iterator[ast.AST]:
-    """Every definition with that dotted name; more than one where branches define it."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            if node.name != parts[0]:
-                continue
-            if len(parts) > 1:
-                yield from _functions(node, parts[1:])
-            elif not isinstance(node, ast.ClassDef):
-                yield node
-        else:
-            yield from _functions(node, parts)
-
-
-def _names(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.Attribute):
-            yield node.attr
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]

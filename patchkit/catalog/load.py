@@ -234,9 +234,16 @@ class _Rules:
 
     def _syntax(self, condition: SyntaxCondition, trail: Trail) -> None:
         if bool(condition.future) == bool(condition.function):
-            self.fault(trail, "syntax takes either function with calls_no, or future")
-        elif bool(condition.function) != bool(condition.calls_no):
-            self.fault(trail, "function and calls_no go together")
+            self.fault(trail, "syntax takes either function with calls_no or calls_with, or future")
+        elif condition.calls_no and condition.calls_with:
+            self.fault((*trail, "calls_with"), "function takes either calls_no or calls_with")
+        elif bool(condition.function) != bool(condition.calls_no or condition.calls_with):
+            self.fault(trail, "function goes together with calls_no or calls_with")
+        elif condition.except_under and not condition.calls_no:
+            self.fault((*trail, "except_under"), "except_under goes together with calls_no")
+        for callee, names in condition.calls_with.items():
+            if not names:
+                self.fault((*trail, "calls_with", callee), f"{callee} must name the parameters that are passed to it")
 
     def _assert(self, check: Assert, trail: Trail) -> None:
         for name, code in (("code", check.code), ("before", check.before)):

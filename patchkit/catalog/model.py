@@ -41,6 +41,7 @@ Relative = Annotated[
 Absolute = Annotated[str, Form("an absolute path with no . or .. part", r"(/(?!\.\.?(/|$))[^/\x00]+)+")]
 Platform = Annotated[str, Form("os/architecture[/variant]", "[a-z0-9]+/[a-z0-9_]+(/[a-z0-9]+)?")]
 Dotted = Annotated[str, Form("a dotted Python name", r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")]
+Parameter = Annotated[str, Form("a plain Python name", r"[A-Za-z_][A-Za-z0-9_]*")]
 EnvName = Annotated[str, Form("the name of an environment variable", r"[A-Za-z_][A-Za-z0-9_]*")]
 Date = Annotated[str, Form("a date, YYYY-MM-DD", "[0-9]{4}-[0-9]{2}-[0-9]{2}")]
 GpuPattern = Annotated[
@@ -90,14 +91,33 @@ class DropWhen:
 
 @dataclass(frozen=True, slots=True)
 class SyntaxCondition:
-    """Holds when function ``function`` (dotted for methods) in ``path`` calls none of ``calls_no`` (dotted names as
-    written, matched on their last part too), or when the module has ``future`` imported from ``__future__``."""
+    """A condition on the syntax tree of ``path``, in one of three forms; what it cannot tell does not hold.
+
+    With ``calls_no`` the function ``function`` must mention none of the names, nor may what it names in the same file
+    or what the module imports; code ``except_under`` a function's say-so is left out. With ``calls_with`` it must call
+    each of the names and pass these parameters of its own on to every such call, as plain arguments. With ``future``
+    the module must import that name from ``__future__``. Dotted names are compared on their last part."""
 
     path: Annotated[Relative, Key("The file, relative to site-packages.")]
     function: Annotated[str, Key("The function to look into; dotted for a method (`Class.method`).")] = ""
     calls_no: Annotated[
-        tuple[Dotted, ...], Key("Holds when the function mentions none of these names; compared on their last part.")
+        tuple[Dotted, ...], Key("Holds when the function mentions none of these names (or modules, where it imports).")
     ] = ()
+    except_under: Annotated[
+        tuple[Dotted, ...],
+        Key(
+            "With `calls_no`: functions under whose say-so a mention does not count: in the body of an `if` on a call "
+            "of one, on a name that the file assigns from nothing but such calls, or on an `and` with one of these. "
+            "What the function answers cannot be told."
+        ),
+    ] = ()
+    calls_with: Annotated[
+        Mapping[Dotted, tuple[Parameter, ...]],
+        Key(
+            "Called name to the function's own parameters. Holds when the function calls each of these names and "
+            "passes these parameters to every such call."
+        ),
+    ] = field(default_factory=dict)
     future: Annotated[str, Key("Holds when the module imports this name from `__future__`.")] = ""
 
 

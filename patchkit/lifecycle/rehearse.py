@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from patchkit import diff
 from patchkit.catalog import condition, header
-from patchkit.catalog.model import Catalog, Manifest, PatchEntry
+from patchkit.catalog.model import Catalog, DropWhen, Manifest, PatchEntry
 from patchkit.errors import PatchkitError, Refused
 from patchkit.findings import Finding
 from patchkit.index import Indexes
@@ -80,7 +80,7 @@ def _held(series: Series, entry: PatchEntry, source: releases.Release) -> list[F
                     "state what only the fixed file has",
                 )
             )
-        elif entry.drop_when.syntax is not None and not condition.holds(entry.drop_when, patched):
+        elif entry.drop_when.syntax is not None and not condition.holds(_mended(entry.drop_when), patched):
             found.append(
                 Finding(
                     "never-drops",
@@ -92,3 +92,11 @@ def _held(series: Series, entry: PatchEntry, source: releases.Release) -> list[F
                 )
             )
     return found
+
+
+def _mended(stated: DropWhen) -> DropWhen:
+    """What a patched file has to show of a condition. A patch may make up for an argument that is not passed on in
+    another way than passing it on, so that of ``calls_with`` only the calls are looked for."""
+    if stated.syntax is None or not stated.syntax.calls_with:
+        return stated
+    return replace(stated, syntax=replace(stated.syntax, calls_with=dict.fromkeys(stated.syntax.calls_with, ())))

@@ -162,12 +162,42 @@ def test_an_empty_value_is_a_fault(root):
         (
             "    post:",
             "    drop_when: {syntax: {path: p/a.py, function: f}}\n    post:",
-            "10:25: function and calls_no go together",
+            "10:25: function goes together with calls_no or calls_with",
+        ),
+        (
+            "    post:",
+            "    drop_when: {syntax: {path: p/a.py, calls_no: [g]}}\n    post:",
+            "10:25: syntax takes either function with calls_no or calls_with, or future",
+        ),
+        (
+            "    post:",
+            "    drop_when: {syntax: {path: p/a.py, future: x, calls_no: [g]}}\n    post:",
+            "10:25: function goes together with calls_no or calls_with",
+        ),
+        (
+            "    post:",
+            "    drop_when: {syntax: {path: p/a.py, function: f, calls_no: [g], calls_with: {h: [x]}}}\n    post:",
+            "10:80: function takes either calls_no or calls_with",
+        ),
+        (
+            "    post:",
+            "    drop_when: {syntax: {path: p/a.py, function: f, calls_with: {h: [x]}, except_under: [g]}}\n    post:",
+            "10:89: except_under goes together with calls_no",
+        ),
+        (
+            "    post:",
+            "    drop_when: {syntax: {path: p/a.py, function: f, calls_with: {h: []}}}\n    post:",
+            "10:66: h must name the parameters that are passed to it",
+        ),
+        (
+            "    post:",
+            "    drop_when: {syntax: {path: p/a.py, function: f, calls_with: {h: [self.x]}}}\n    post:",
+            "10:70: patches[0].drop_when.syntax.calls_with.h[0]: 'self.x' is not a plain Python name",
         ),
         (
             "    post:",
             "    drop_when: {syntax: {path: p/a.py, function: f, future: x}}\n    post:",
-            "10:25: syntax takes either function with calls_no, or future",
+            "10:25: syntax takes either function with calls_no or calls_with, or future",
         ),
         ("    post:", "    asserts: [{module: p, code: 'x ='}]\n    post:", "10:33: not Python: invalid syntax"),
         (

@@ -27,7 +27,7 @@ def test_every_key_is_told_in_the_schema_and_in_the_reference():
     schema = json_schema()
     objects = [schema, *schema["definitions"].values()]
     keys = {key for each in objects for key in each["properties"]}
-    assert {"name", "drop_when", "calls_no", "before", "seen"} <= keys
+    assert {"name", "drop_when", "calls_no", "except_under", "calls_with", "before", "seen"} <= keys
     assert "path" not in schema["properties"]
     for key in keys:
         assert f"| `{key}` |" in reference()

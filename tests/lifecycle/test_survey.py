@@ -214,6 +214,9 @@ def test_a_rehearsal_holds_the_manifest_against_its_releases(two, index):
     path.write_text(sound + "    drop_when: {syntax: {path: pkg/a.py, function: f, calls_no: [g]}}\n")
     (found,) = rehearse(two.catalog, two.manifest, index(RELEASES))
     assert (found.id, found.severity) == ("drops-at-once", "error")
+    path.write_text(sound + "    drop_when: {syntax: {path: pkg/b.py, function: f, calls_no: [g]}}\n")
+    (found,) = rehearse(two.catalog, two.manifest, index(RELEASES))
+    assert (found.id, found.severity) == ("never-drops", "note")
     other = "sha256:" + "0" * 64
     path.write_text(sound.replace(two.manifest.patches[0].post["pkg/a.py"], other))
     (found,) = rehearse(two.catalog, two.manifest, index(RELEASES))
@@ -222,6 +225,18 @@ def test_a_rehearsal_holds_the_manifest_against_its_releases(two, index):
     assert {found.id for found in rehearse(two.catalog, two.manifest, index({"1.1": RELEASES["1.1"]}))} == {
         "not-rehearsed"
     }
+
+
+@pytest.mark.parametrize(("callee", "told"), [("op", set()), ("gone", {"never-drops"})])
+def test_a_patch_may_make_up_for_an_argument_in_another_way_than_passing_it_on(mine, index, callee, told):
+    before = b"def f(x):\n    return op()\n"
+    save(mine.catalog, mine.manifest, Draft("a", {"pkg/a.py": (before, before + b"\n\nx = 1\n")}, WHY, "1.0", (3, 11)))
+    path = mine.manifest.path
+    path.write_text(
+        path.read_text()
+        + f"    drop_when: {{syntax: {{path: pkg/a.py, function: f, calls_with: {{{callee}: [x]}}}}}}\n"
+    )
+    assert {each.id for each in rehearse(mine.catalog, mine.manifest, index({"1.0": {"pkg/a.py": before}}))} == told
 
 
 def test_a_version_alone_is_a_range_of_just_that_one():
