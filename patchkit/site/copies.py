@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from patchkit.images.model import Filesystem
@@ -70,7 +70,8 @@ def find_copies(
         gather.base(decoy)
         gather.base(posixpath.dirname(decoy))
     dists = _editable_dists(view, [entry for _, search in searches for entry in search.path])
-    copies = [_describe(view, place, package, dists, decoys) for place in gather.places.values()]
+    places = [place for place in gather.places.values() if not _is_inner(place, gather.places)]
+    copies = [_describe(view, place, package, dists, decoys) for place in places]
     # The sort is stable, and those that serve were gathered first.
     return tuple(sorted(copies, key=lambda copy: (not copy.serves, "" if copy.serves else copy.root)))
 
@@ -95,6 +96,13 @@ class _Place:
     archive: bool = False
     wins_for: list[str] = field(default_factory=list)
     hooked: str = ""
+
+
+def _is_inner(place: _Place, roots: Collection[str]) -> bool:
+    """Whether it is a module of another copy, ``pkg/config/pkg.py``, which no launch imports as ``pkg``."""
+    folder, _, name = place.root.rpartition("/")
+    single = "." in name and not place.archive
+    return single and not place.wins_for and any(f"{folder}/".startswith(f"{root}/") for root in roots)
 
 
 class _Gather:

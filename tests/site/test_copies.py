@@ -112,6 +112,17 @@ def test_a_single_module_is_a_copy(fs: HostFiles, tmp_path: Path) -> None:
     assert copies(fs)[f"{SITE}/pkg.py"].serves
 
 
+def test_a_module_of_the_same_name_inside_a_copy_is_no_copy_unless_a_launch_imports_it(
+    fs: HostFiles, tmp_path: Path
+) -> None:
+    package(tmp_path, "/workspace")
+    put(tmp_path, "/workspace/pkg/config/__init__.py")
+    put(tmp_path, "/workspace/pkg/config/pkg.py", "x = 1\n")
+    put(tmp_path, "/workspace/other/_vendor/pkg.py", "x = 1\n")
+    assert list(copies(fs)) == ["/workspace/other/_vendor/pkg.py", "/workspace/pkg"]
+    assert "/workspace/pkg/config/pkg.py" in copies(fs, cwd="/workspace/pkg/config")
+
+
 def test_a_package_that_is_nowhere_has_no_copies(fs: HostFiles) -> None:
     assert copies(fs) == {}
 
