@@ -278,8 +278,8 @@ class Wheel:
         """The wheel's ``.dist-info`` folder; its name is the file name's first two parts."""
         return "-".join(self.file.filename.split("-")[:2]) + ".dist-info"
 
-    def read(self, path: str) -> bytes:
-        """The bytes of one file, by its path inside the wheel (``vllm/models/flint/model.py``).
+    def read(self, path: str, limit: int = MAX_READ) -> bytes:
+        """The bytes of one file, by its path inside the wheel (``vllm/models/flint/model.py``); at most ``limit``.
 
         Raises:
             FileNotFoundError: the wheel has no such file.
@@ -293,7 +293,7 @@ class Wheel:
             raise FileNotFoundError(f"{path} is not in {self.file.filename}")
         if not line.algorithm:
             raise Refused("not-in-record", "RECORD holds no hash for this file", where=self._place(path))
-        data = self._cached(path)
+        data = self._cached(path, limit)
         actual = hashlib.new(line.algorithm, data).hexdigest()
         if actual != line.digest:
             self._cache_path(path).unlink(missing_ok=True)
@@ -342,20 +342,20 @@ class Wheel:
         except zipfile.BadZipFile as error:
             raise self._damaged(error) from None
 
-    def _cached(self, path: str) -> bytes:
+    def _cached(self, path: str, limit: int = MAX_READ) -> bytes:
         place = self._cache_path(path)
         data = cache.read(place)
         if data is None:
-            data = self._fetch(path)
+            data = self._fetch(path, limit)
             cache.write(place, data)
         return data
 
-    def _fetch(self, path: str) -> bytes:
+    def _fetch(self, path: str, limit: int) -> bytes:
         try:
             info = self._archive.getinfo(path)
         except KeyError:
             raise FileNotFoundError(f"{path} is not in {self.file.filename}") from None
-        if info.file_size > MAX_READ:
+        if info.file_size > limit:
             raise Refused("file-too-large", f"it has {info.file_size} bytes", where=self._place(path))
         with _reaching(self.file.url):
             try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from vllm.config import AttentionConfig, CacheConfig, ModelConfig, VllmConfig, set_current_vllm_config
+from vllm.config import AttentionConfig, CacheConfig, ModelConfig, ParallelConfig, VllmConfig, set_current_vllm_config
 from vllm.distributed import parallel_state
 from vllm.forward_context import set_forward_context
 from vllm.models.flint import model as flint
@@ -24,6 +24,8 @@ from vllm.v1.kv_cache_interface import KVCacheTensor, create_kv_cache_views
 from vllm.v1.kv_cache_layout import KVCacheLayout
 from vllm.v1.worker.utils import customize_attention_spec
 
+from tests.kernels import dense
+from tests.kernels.dense import Weights
 from tests.kernels.numbers import steps
 
 SLIDING, FULL = 0, 1
@@ -31,17 +33,8 @@ BLOCK = 16
 #: What every byte of the cache holds before it is written: as bf16 a large finite number that no key or value has. It
 #: must be finite, because tensor descriptors read whole blocks and multiply what lies past a request's end by zero.
 UNWRITTEN = 0x55
-
-
-@dataclass(frozen=True)
-class Weights:
-    """The layer's weights before they are split."""
-
-    qkv: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-    out: torch.Tensor
-    q_norm: torch.Tensor
-    k_norm: torch.Tensor
-    sinks: torch.Tensor
+#: Models' configurations as files: the model looks into its folder when it is made. They go when the process ends.
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 
 
 @dataclass
@@ -87,32 +80,33 @@ def flint_config(window: int, **changes: Any) -> FlintConfig:
     )
 
 
-def vllm_config(model: FlintConfig, backend: str | None, cache_dtype: str = "auto") -> VllmConfig:
+def vllm_config(model: FlintConfig, backend: str | None, cache_dtype: str = "auto", tp: int = 1) -> VllmConfig:
     """The serving configuration for that model, as `vllm serve` would make it."""
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        config = ModelConfig(
-            model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=8192
-        )
+    _FOLDERS.append(tempfile.TemporaryDirectory())
+    folder = _FOLDERS[-1].name
+    model.save_pretrained(folder)
+    config = ModelConfig(model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=8192)
     chosen = AttentionBackendEnum[backend] if backend else None
     return VllmConfig(
         model_config=config,
         cache_config=CacheConfig(block_size=BLOCK, cache_dtype=cache_dtype),
+        parallel_config=ParallelConfig(tensor_parallel_size=tp),
         attention_config=AttentionConfig(backend=chosen),
     )
 
 
-def start(config: VllmConfig) -> None:
-    """One process stands for every rank in turn: a world of one, whose rank and size ``as_rank`` sets."""
+def start(config: VllmConfig, rank: int = 0, size: int = 1, port: int | None = None) -> None:
+    """Be rank ``rank`` of ``size`` processes that meet at ``port``. In a world of one, one process can stand for every
+    rank in turn: ``as_rank`` says for which."""
     with set_current_vllm_config(config):
         parallel_state.init_distributed_environment(
-            world_size=1,
-            rank=0,
-            local_rank=0,
-            distributed_init_method=f"tcp://127.0.0.1:{get_open_port()}",
+            world_size=size,
+            rank=rank,
+            local_rank=rank,
+            distributed_init_method=f"tcp://127.0.0.1:{port or get_open_port()}",
             backend="gloo",
         )
-        parallel_state.initialize_model_parallel(1, 1, backend="gloo")
+        parallel_state.initialize_model_parallel(size, 1, backend="gloo")
 
 
 def as_rank(rank: int, size: int) -> None:
@@ -173,10 +167,7 @@ def rig(
     model = flint_config(window)
     where = torch.device(device)
     weights = random_weights(model, where, seed)
-    per_request = -(-longest // BLOCK)
-    blocks = requests * per_request + 3
-    order = torch.randperm(blocks, generator=torch.Generator().manual_seed(seed))[: requests * per_request]
-    tables = order.to(torch.int32).view(requests, per_request).to(where)
+    tables, blocks = scattered(requests, longest, seed, where)
     ranks = []
     for number in range(tp):
         config = vllm_config(model, backend)
@@ -212,18 +203,25 @@ def _load(layer: flint.FlintAttention, weights: Weights) -> None:
     layer.attn.process_weights_after_loading(torch.bfloat16)
 
 
-def _with_cache(
-    layer: flint.FlintAttention, config: VllmConfig, blocks: int, layout: KVCacheLayout, device: torch.device
-) -> Rank:
+def allocate(
+    attention: Any, config: VllmConfig, blocks: int, layout: KVCacheLayout, device: torch.device
+) -> tuple[Any, torch.Tensor]:
+    """Give the attention a cache of that many blocks; its metadata's builder, and the view that it was given."""
     with set_current_vllm_config(config):
-        spec = customize_attention_spec(layer.attn.attn_backend, layer.attn.get_kv_cache_spec(config))
-        name = layer.attn.layer_name
+        spec = customize_attention_spec(attention.attn_backend, attention.get_kv_cache_spec(config))
+        name = attention.layer_name
         page = spec.page_size_bytes
         raw = torch.full((blocks * page,), UNWRITTEN, dtype=torch.int8, device=device)
         place = KVCacheTensor(size=raw.numel(), layers=[name], layer_stride=raw.numel(), block_stride=page)
         (view,) = create_kv_cache_views(raw, spec, blocks, layout, place)
-        layer.attn.kv_cache = view
-        builder = layer.attn.attn_backend.get_builder_cls()(spec, [name], config, device)
+        attention.kv_cache = view
+        return attention.attn_backend.get_builder_cls()(spec, [name], config, device), view
+
+
+def _with_cache(
+    layer: flint.FlintAttention, config: VllmConfig, blocks: int, layout: KVCacheLayout, device: torch.device
+) -> Rank:
+    builder, view = allocate(layer.attn, config, blocks, layout, device)
     rank = Rank(layer, config, builder, view)
     update = layer.attn.impl.do_kv_cache_update
 
@@ -235,20 +233,61 @@ def _with_cache(
     return rank
 
 
-def _record(rank: Rank, chosen: Sequence[int], counts: Sequence[int]) -> Any:
+def _record(rank: Rank, work: Batch) -> Any:
     """The layer norms k in place, so its projection must be kept when it is made."""
 
     def keep(module: Any, arguments: Any, output: Any) -> None:
-        for request, part in zip(chosen, output[0].split(list(counts)), strict=True):
+        for request, part in zip(work.chosen, output[0].split(work.counts), strict=True):
             rank.projected[request] = torch.cat([rank.projected[request], part.clone()])
 
     return rank.layer.qkv_proj.register_forward_hook(keep)
 
 
-def slots(rig: Rig, request: int, first: int, count: int) -> torch.Tensor:
+def scattered(requests: int, longest: int, seed: int, device: torch.device) -> tuple[torch.Tensor, int]:
+    """The requests' block tables, with their blocks anywhere in a cache, and how many blocks that cache has."""
+    per_request = -(-longest // BLOCK)
+    blocks = requests * per_request + 3
+    order = torch.randperm(blocks, generator=torch.Generator().manual_seed(seed))[: requests * per_request]
+    return order.to(torch.int32).view(requests, per_request).to(device), blocks
+
+
+def slots(tables: torch.Tensor, request: int, first: int, count: int) -> torch.Tensor:
     """Where the cache keeps that request's tokens."""
-    positions = torch.arange(first, first + count, device=rig.device)
-    return rig.tables[request, positions // BLOCK].long() * BLOCK + positions % BLOCK
+    positions = torch.arange(first, first + count, device=tables.device)
+    return tables[request, positions // BLOCK].long() * BLOCK + positions % BLOCK
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's tokens, request after request: which requests, how many tokens of each, and where they belong."""
+
+    chosen: list[int]
+    counts: list[int]
+    positions: torch.Tensor
+    slots: torch.Tensor
+    common: CommonAttentionMetadata
+
+
+def batch(tables: torch.Tensor, done: Sequence[int], new: Sequence[int]) -> Batch:
+    """``new[i]`` further tokens (0: not scheduled) of request i, of which ``done[i]`` are in the cache."""
+    device = tables.device
+    chosen = [request for request, count in enumerate(new) if count]
+    positions = torch.cat([torch.arange(done[r], done[r] + new[r], device=device) for r in chosen])
+    mapping = torch.cat([slots(tables, r, done[r], new[r]) for r in chosen])
+    starts = torch.tensor([0, *(new[r] for r in chosen)], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+    lengths = torch.tensor([done[r] + new[r] for r in chosen], dtype=torch.int32)
+    common = CommonAttentionMetadata(
+        query_start_loc=starts.to(device),
+        query_start_loc_cpu=starts,
+        seq_lens=lengths.to(device),
+        num_reqs=len(chosen),
+        num_actual_tokens=len(positions),
+        max_query_len=max(new),
+        max_seq_len=int(lengths.max()),
+        block_table_tensor=tables[chosen].contiguous(),
+        slot_mapping=mapping,
+    )
+    return Batch(chosen, [new[r] for r in chosen], positions, mapping, common)
 
 
 def step(rig: Rig, new: Sequence[int], seed: int) -> list[torch.Tensor]:
@@ -257,89 +296,36 @@ def step(rig: Rig, new: Sequence[int], seed: int) -> list[torch.Tensor]:
     The ranks' outputs are added up, as their all-reduce would.
     """
     generator = torch.Generator().manual_seed(seed)
-    chosen = [request for request, count in enumerate(new) if count]
-    done = {request: len(rig.history[request]) for request in chosen}
+    work = batch(rig.tables, [len(history) for history in rig.history], new)
     fresh = {
-        request: torch.randn(new[request], rig.model.hidden_size, generator=generator).to(rig.device, torch.bfloat16)
-        for request in chosen
+        request: torch.randn(count, rig.model.hidden_size, generator=generator).to(rig.device, torch.bfloat16)
+        for request, count in zip(work.chosen, work.counts, strict=True)
     }
-    hidden = torch.cat([fresh[request] for request in chosen])
-    positions = torch.cat([torch.arange(done[r], done[r] + new[r], device=rig.device) for r in chosen])
-    mapping = torch.cat([slots(rig, r, done[r], new[r]) for r in chosen])
-    starts = torch.tensor([0, *(new[r] for r in chosen)], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-    lengths = torch.tensor([done[r] + new[r] for r in chosen], dtype=torch.int32)
-    common = CommonAttentionMetadata(
-        query_start_loc=starts.to(rig.device),
-        query_start_loc_cpu=starts,
-        seq_lens=lengths.to(rig.device),
-        num_reqs=len(chosen),
-        num_actual_tokens=len(hidden),
-        max_query_len=max(new[r] for r in chosen),
-        max_seq_len=int(lengths.max()),
-        block_table_tensor=rig.tables[chosen].contiguous(),
-        slot_mapping=mapping,
-    )
+    hidden = torch.cat([fresh[request] for request in work.chosen])
     total = torch.zeros(len(hidden), rig.model.hidden_size, device=rig.device)
     for number, rank in enumerate(rig.ranks):
         as_rank(number, len(rig.ranks))
         name = rank.layer.attn.layer_name
         with set_current_vllm_config(rank.config):
-            metadata = {name: rank.builder.build(0, common)}
-            with set_forward_context(metadata, rank.config, slot_mapping={name: mapping}):
-                hook = _record(rank, chosen, [new[r] for r in chosen])
-                total += rank.layer(positions, hidden).float()
+            metadata = {name: rank.builder.build(0, work.common)}
+            with set_forward_context(metadata, rank.config, slot_mapping={name: work.slots}):
+                hook = _record(rank, work)
+                total += rank.layer(work.positions, hidden).float()
                 hook.remove()
-    for request in chosen:
+    for request in work.chosen:
         rig.history[request] = torch.cat([rig.history[request], fresh[request]])
-    return list(total.split([new[r] for r in chosen]))
-
-
-def _norm(rig: Rig, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    wide = x.double()
-    scale = 1 / torch.sqrt((wide * wide).mean(-1, keepdim=True) + rig.model.rms_norm_eps)
-    return (wide * scale * weight.double()).to(torch.bfloat16)
-
-
-def _rope(rig: Rig, x: torch.Tensor) -> torch.Tensor:
-    """Rotation of the halves by the token's position: NeoX's form of RoPE."""
-    head = rig.model.head_dim
-    frequency = rig.model.rope_parameters["rope_theta"] ** (
-        -torch.arange(0, head, 2, dtype=torch.float64, device=rig.device) / head
-    )
-    angle = torch.arange(len(x), dtype=torch.float64, device=rig.device)[:, None, None] * frequency
-    cos, sin = angle.cos(), angle.sin()
-    left, right = x.double().chunk(2, dim=-1)
-    return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1).to(torch.bfloat16)
+    return list(total.split(work.counts))
 
 
 def normed(rig: Rig, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """q or k of a request, (tokens, heads, head size), after norm and, in a sliding layer, RoPE."""
-    x = _norm(rig, x, weight)
-    return _rope(rig, x) if rig.kind == SLIDING else x
+    x = dense.norm(rig.model, x, weight)
+    return dense.rope(rig.model, x) if dense.rotates(rig.model, rig.kind) else x
 
 
 def reference(rig: Rig, request: int) -> torch.Tensor:
-    """The layer's output for all tokens of a request: dense attention in double precision, one softmax with the sink
-    as a further logit that takes its share and adds nothing."""
-    hidden = rig.history[request].double()
-    q, k, v = (
-        (hidden @ weight.double().T).to(torch.bfloat16).unflatten(-1, (-1, rig.model.head_dim))
-        for weight in rig.weights.qkv
-    )
-    q, k = normed(rig, q, rig.weights.q_norm), normed(rig, k, rig.weights.k_norm)
-    group = q.shape[1] // k.shape[1]
-    k, v = (x.double().repeat_interleave(group, dim=1) for x in (k, v))
-    scores = torch.einsum("qhd,khd->hqk", q.double(), k) * rig.model.head_dim**-0.5
-    at = torch.arange(len(q), device=rig.device)
-    ahead = at[:, None] - at[None, :]
-    unseen = ahead < 0
-    if rig.kind == SLIDING:
-        unseen |= ahead >= rig.model.sliding_window
-    scores = scores.masked_fill(unseen, float("-inf"))
-    sinks = rig.weights.sinks.double()[:, None, None].expand(-1, len(q), 1)
-    weights = torch.cat([scores, sinks], dim=-1).softmax(-1)[..., :-1]
-    mixed = torch.einsum("hqk,khd->qhd", weights, v).to(torch.bfloat16)
-    return mixed.flatten(1).double() @ rig.weights.out.double().T
+    """The layer's output for all tokens of a request, in double precision."""
+    return dense.attention(rig.model, rig.kind, rig.history[request], rig.weights)
 
 
 def cache_faults(rig: Rig, rank: int) -> dict[str, float]:
@@ -349,7 +335,7 @@ def cache_faults(rig: Rig, rank: int) -> dict[str, float]:
     head, heads = rig.model.head_dim, me.layer.num_kv_heads
     found = {"v_differs": 0, "k_steps": 0, "k_share": 0.0, "tokens": 0}
     for request, projected in enumerate(me.projected):
-        where = slots(rig, request, 0, len(projected))
+        where = slots(rig.tables, request, 0, len(projected))
         rows = me.cache[where // BLOCK, :, where % BLOCK, :]
         _, k, v = projected.split([me.layer.q_size, me.layer.kv_size, me.layer.kv_size], dim=-1)
         found["v_differs"] += int((rows[..., head:] != v.unflatten(-1, (heads, head))).sum())

@@ -20,6 +20,8 @@ from patchkit.diff import evaluate_series, parse
 REPOSITORY = Path(__file__).parents[2]
 BUILD = REPOSITORY / ".build/kernels"
 VERSION = "0.33.0"
+#: Built against torch's stable interface, so that they run with other releases of torch than the wheel asks for.
+COMPILED = ("vllm/_C_stable_libtorch.abi3.so", "vllm/_moe_C_stable_libtorch.abi3.so")
 
 
 def pristine() -> Path:
@@ -51,6 +53,22 @@ def patched(manifest: str) -> Path:
             (folder / path).write_bytes(data)
 
     return _made(f"{manifest}-{hashlib.sha256(b''.join(diffs)).hexdigest()[:12]}", make)
+
+
+def complete(manifest: str) -> Path:
+    """``patched`` with what the wheel has beyond the sources: the compiled operations that Flint's stock path calls on
+    CUDA, and the Python files that only a build makes."""
+    source = patched(manifest)
+
+    def make(folder: Path) -> None:
+        shutil.copytree(source, folder, copy_function=os.link, ignore=shutil.ignore_patterns("__pycache__"))
+        with index.configured().wheel("vllm", VERSION) as wheel:
+            for path in wheel.record():
+                if path in COMPILED or (path.endswith(".py") and not (source / path).exists()):
+                    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / path).write_bytes(wheel.read(path, limit=1 << 30))
+
+    return _made(f"{source.name}-complete", make)
 
 
 def triton_xpu() -> Path:

@@ -19,6 +19,8 @@ LEFT OUT: there is no CUDA GPU here (or no CUDA build of torch), so not run:
   - patched against shipped norm kernels on a GPU: equality and speed
   - one attention layer on a GPU with the Triton backend, with and without
     tensor descriptors, against dense attention
+  - the whole model with vLLM's compiled operations, and served by vLLM's
+    engine
 The CPU evidence (make test-kernels) covers the same code in Triton's
 interpreter; figures from an H200 are in docs/patches.md.
 ************************************************************************
@@ -27,11 +29,16 @@ interpreter; figures from an H200 are in docs/patches.md.
 SCHEDULE = [[1200, 700, 33], [1, 1, 1], [40, 1, 1], [1, 0, 1], [1, 1, 1]]
 
 
-def gpu() -> str:
-    """The GPU's name, empty where there is none."""
-    code = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
+#: Bytes of a GPU's memory: of one MoE layer's weights, and of all that is not a layer while the model runs.
+LAYER, REST = 1.65e9, 12e9
+LAYERS = 49
+
+
+def gpu() -> int:
+    """How many bytes of memory the GPU has free, 0 where there is none."""
+    code = "import torch; print(torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else 0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return int(done.stdout) if done.returncode == 0 else 0
 
 
 def probe(name: str, tree: Path, *arguments: str, **env: str) -> Any:
@@ -58,6 +65,17 @@ def attention(tree: Path, descriptors: str) -> list[dict[str, Any]]:
     return [{**scenario, **run} for scenario, run in zip(scenarios, found["runs"], strict=True)]
 
 
+def whole(tree: Path, memory: int) -> list[dict[str, Any]]:
+    """Three small layers with pointers and with descriptors, then as much of the model as fits."""
+    runs = []
+    layers = min(LAYERS, int((memory - REST) // LAYER))
+    for size, descriptors in (("small", "0"), ("small", "1"), (str(layers), "0")):
+        found = probe("whole", tree, "cuda", size, json.dumps(SCHEDULE), "1", VLLM_TRITON_USE_TD=descriptors)
+        (rank,) = found["ranks"]
+        runs.append({"size": size, "descriptors": descriptors, **rank})
+    return runs
+
+
 def faults(evidence: dict[str, Any]) -> list[str]:
     """What is not as it should be."""
     found = []
@@ -71,6 +89,14 @@ def faults(evidence: dict[str, Any]) -> list[str]:
         for rank in run["ranks"]:
             if rank["v_differs"] or rank["written_elsewhere"] or rank["backend_writes"] or rank["k_steps"] > 1:
                 found.append(f"{label}: cache {rank}")
+    for run in evidence["whole model"]:
+        worst = max(max(each["attention"], each["output"]) for each in run["layers"])
+        if not (worst < 0.02 and run["logits"] < 0.01 and run["embedding exact"]):
+            found.append(f"whole model {run['size']}: a layer's error {worst}, the logits' {run['logits']}")
+    for run in evidence["engine"]:
+        # Another word than the reference's first is one that it held for nearly as likely.
+        if not (run["same word"] > 0.9 * run["words"] and run["behind"] < 0.5):
+            found.append(f"engine: {run}")
     return found
 
 
@@ -87,6 +113,15 @@ def tell(evidence: dict[str, Any]) -> None:
             f"layer kind {run['kind']} tp {run['tp']} {run['layout']} descriptors {run['use_td']}: "
             f"relative error {run['error']:.5f}, k {worst} step(s), v exact, nothing else written"
         )
+    for run in evidence["whole model"]:
+        errors = [each["output"] for each in run["layers"]]
+        print(
+            f"whole model of {len(errors)} layers, {run['parameters'] / 1e9:.1f} billion parameters, "
+            f"descriptors {run['descriptors']}, {run['experts']}: relative errors of layers {min(errors):.4f} to "
+            f"{max(errors):.4f}, of logits {run['logits']:.4f}, from the tokens alone {run['logits from tokens']:.3f}"
+        )
+    for run in evidence["engine"]:
+        print(json.dumps(run))
     print(f"shipped layer: {evidence['shipped layer']['error']}")
 
 
@@ -96,12 +131,15 @@ def main() -> int:
     parser.add_argument("--patched", type=Path, required=True)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    if not gpu():
+    memory = gpu()
+    if not memory:
         print(LEFT_OUT)
         return 0
     evidence: dict[str, Any] = {
         "norms": probe("gpu_norms", given.patched, str(given.shipped / "vllm/models/flint/ops/norm.py")),
         "shipped layer": probe("attention", given.shipped, "cuda", "construct", "TRITON_ATTN", "1", "auto"),
+        "whole model": whole(given.patched, memory),
+        "engine": [probe("engine", given.patched, "4", mode) for mode in ("eager", "graphs")],
         "attention": [run for descriptors in "01" for run in attention(given.patched, descriptors)],
     }
     if given.out:

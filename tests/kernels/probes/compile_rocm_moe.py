@@ -19,26 +19,13 @@ compiler.compile_for(compiler.amd(sys.argv[1]))
 from vllm.config import set_current_vllm_config
 from vllm.forward_context import set_forward_context
 from vllm.model_executor.layers import utils
-from vllm.model_executor.layers.fused_moe.runner import moe_runner
 from vllm.models.flint import model as flint
 from vllm.platforms import current_platform
-from vllm.utils.torch_utils import vllm_lib
 from vllm.v1.worker.workspace import init_workspace_manager
 
 from tests.kernels import layer
-from tests.kernels.probes import answer
+from tests.kernels.probes import answer, operations
 
-#: With the arguments that vLLM's _custom_ops and the activation hand over.
-HIP = {
-    "_moe_C": [
-        "topk_sigmoid(Tensor(a!) weights, Tensor(b!) ids, Tensor(c!) indices, Tensor gating, bool renormalize,"
-        " Tensor? bias, float factor, Tensor? padding) -> ()",
-        "moe_align_block_size(Tensor topk_ids, int experts, int block, Tensor(a!) sorted, Tensor(b!) expert_ids,"
-        " Tensor(c!) padded, Tensor? expert_map, Tensor(d!)? scatter) -> ()",
-        "moe_sum(Tensor input, Tensor(a!) output, Tensor? topk_ids, Tensor? expert_map) -> ()",
-    ],
-    "_C": ["silu_and_mul(Tensor(a!) out, Tensor input) -> ()"],
-}
 #: One batch at least for each block shape, number of warps and grouping that get_default_config has for bf16. Triton
 #: specialises in a number's divisibility by 16: both kinds stand among them; 10 is the most that is not sorted first.
 TOKENS = (1, 10, 16, 33, 64, 65, 128, 512, 513, 33024)
@@ -46,20 +33,11 @@ TOKENS = (1, 10, 16, 33, 64, 65, 128, 512, 513, 33024)
 WIDTHS = (512, 1024)
 
 called: set[str] = set()
-libraries = []
-for namespace, schemas in HIP.items():
-    library = torch.library.Library(namespace, "FRAGMENT")
-    for schema in schemas:
-        name = schema.partition("(")[0]
-        library.define(schema)
-        library.impl(name, lambda *_, called_as=f"{namespace}.{name}": called.add(called_as), "CPU")
-    libraries.append(library)
-
-# vLLM registers it for tensors on a GPU alone.
-vllm_lib.impl("moe_forward_shared", moe_runner._moe_forward_shared, "CPU")
+libraries = operations.define(
+    {name: lambda *_, called_as=name: called.add(called_as) for name in operations.NAMES}  # type: ignore[misc]
+)
 # Plain matrix products launch no Triton kernel and are slow on a CPU; no launch depends on their numbers.
 utils.default_unquantized_gemm = lambda layer, x, weight, bias=None: x.new_empty(*x.shape[:-1], weight.shape[0])
-torch.accelerator.empty_cache = lambda: None
 init_workspace_manager(torch.device("cpu"))
 
 

@@ -1,5 +1,5 @@
-"""Empty modules in the place of vLLM's compiled ones, which the source distribution lacks, in this process and every
-one that it starts. The kernels under test are Triton's; whoever calls a compiled operation still fails."""
+"""Empty modules in the place of those of vLLM's compiled ones that are not there, in this process and every one that it
+starts. Whoever calls an operation that is not there still fails."""
 
 import importlib.abc
 import importlib.machinery
@@ -26,7 +26,8 @@ class _Compiled(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         import torch
 
         for name in _ASKED:
-            setattr(torch.ops._C, name, lambda capability: False)
+            if not hasattr(torch.ops._C, name):
+                setattr(torch.ops._C, name, lambda capability: False)
 
 
 sys.meta_path.append(_Compiled())
