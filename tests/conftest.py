@@ -6,8 +6,6 @@ they fail instead.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import subprocess
 import uuid
@@ -18,12 +16,18 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests import images
+from tests import images, needs
+from tests.needs import Scratch, leave_out
 
 # No test asserts a time, so none may fail for being slow.
 settings.register_profile("default", deadline=None)
 settings.register_profile("fuzz", deadline=None, max_examples=5000)
 settings.load_profile("default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the engine and bubblewrap known, and have told what was left out."""
+    needs.register(config)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -36,23 +40,6 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     yield
     patch.undo()
-
-
-@pytest.fixture(scope="session")
-def engine() -> Iterator[Any]:
-    """A client of a Docker engine that answers."""
-    import docker
-    import docker.errors
-    import requests
-
-    client = None
-    with contextlib.suppress(docker.errors.DockerException, requests.RequestException, OSError):
-        client = docker.from_env(timeout=600)
-        client.ping()
-    if client is None:
-        leave_out("no Docker engine answers", "make test SETUP=1 installs and starts one (root, Debian-like machine)")
-    yield client
-    client.close()
 
 
 @pytest.fixture(scope="session")
@@ -106,64 +93,12 @@ def fixture_archive(tmp_path: Path) -> Callable[[str, str], Path]:
     return write
 
 
-class Scratch:
-    """Names in the engine for one test. Everything under the prefix is removed when the test is over: containers by
-    their name's or image's prefix, then images."""
-
-    def __init__(self, client: Any) -> None:
-        self.client = client
-        self.prefix = f"patchkit-test-{uuid.uuid4().hex[:10]}"
-
-    def name(self, name: str = "image:latest") -> str:
-        """What nobody else uses: a reference for a name with a colon, else a container's name."""
-        return f"{self.prefix}/{name}" if ":" in name else f"{self.prefix}-{name}"
-
-    def tagged(self, reference: str, name: str = "vllm-xpu:nightly") -> str:
-        """An own tag for an image, so that commands may put their results beside it."""
-        repository, _, tag = self.name(name).rpartition(":")
-        self.client.images.get(reference).tag(repository, tag)
-        return f"{repository}:{tag}"
-
-    def clean(self) -> None:
-        """Remove what is left."""
-        import docker.errors
-
-        for container in self.client.containers.list(all=True, ignore_removed=True):
-            with contextlib.suppress(docker.errors.NotFound):
-                image = container.attrs["Config"]["Image"]
-                if container.name.startswith(self.prefix) or image.startswith(self.prefix):
-                    container.remove(force=True, v=True)
-        # The short list: the long one asks for each image again, which another test may have removed meanwhile.
-        for image in self.client.api.images():
-            for tag in image.get("RepoTags") or ():
-                if tag.startswith(self.prefix):
-                    with contextlib.suppress(docker.errors.ImageNotFound):
-                        self.client.images.remove(tag, force=True)
-
-
 @pytest.fixture
 def scratch(engine: Any) -> Iterator[Scratch]:
     """Names in the engine that are cleaned up."""
     names = Scratch(engine)
     yield names
     names.clean()
-
-
-@pytest.fixture
-def bubblewrap() -> None:
-    """The test runs something in an unpacked root."""
-    if shutil.which("bwrap") is None:
-        leave_out("bubblewrap is missing", "install bubblewrap (make test SETUP=1 does)")
-    trial = subprocess.run(["bwrap", "--ro-bind", "/", "/", "--unshare-all", "true"], capture_output=True, text=True)
-    if trial.returncode:
-        leave_out("bubblewrap may not run here", trial.stderr.strip())
-
-
-def leave_out(what: str, how: str) -> None:
-    """End this test as left out, or as failed where nothing may be left out. Never returns."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{what}; under CI nothing is left out: {how}", pytrace=False)
-    pytest.skip(f"{what}: {how}")
 
 
 def _built(make: Callable[[str], Any], name: str) -> Any:
@@ -173,16 +108,3 @@ def _built(make: Callable[[str], Any], name: str) -> Any:
             "fixture images need Debian's packages", "run the tests on a Debian-like machine, or in a container of one"
         )
     return make(name)
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say loudly what was left out, and how to have it run."""
-    reasons: dict[str, int] = {}
-    for report in terminalreporter.stats.get("skipped", []):
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        reason = reason.removeprefix("Skipped: ")
-        reasons[reason] = reasons.get(reason, 0) + 1
-    if reasons:
-        terminalreporter.section("LEFT OUT: this run proves less than it could", sep="!", red=True, bold=True)
-        for reason, count in sorted(reasons.items()):
-            terminalreporter.line(f"{count} tests: {reason}")
