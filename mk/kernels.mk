@@ -15,7 +15,7 @@ $(KERNELS_VENV)/.made: requirements/kernels.txt pyproject.toml
 	PIP_RETRIES=1 PIP_TIMEOUT=15 $(KERNELS_PYTHON) -m pip install --quiet --extra-index-url $(TORCH_INDEX) -r requirements/kernels.txt -e .
 	touch $@
 
-test-kernels: $(KERNELS_VENV)/.made ## The shipped patches' evidence on real torch and Triton, without a GPU.
+test-kernels: $(if $(SETUP),setup) $(KERNELS_VENV)/.made ## The shipped patches' evidence on real torch and Triton, without a GPU.
 	$(KERNELS_PYTHON) -m pytest --confcutdir=tests/kernels -n auto --dist loadfile tests/kernels
 
 test-gpu: $(KERNELS_VENV)/.made ## The evidence that needs a CUDA GPU; says what it leaves out where there is none.
