@@ -66,13 +66,13 @@ def attention(tree: Path, descriptors: str) -> list[dict[str, Any]]:
 
 
 def whole(tree: Path, memory: int) -> list[dict[str, Any]]:
-    """Three small layers with pointers and with descriptors, then as much of the model as fits."""
-    runs = []
+    """Three small layers, then as much of the model as fits. With pointers: on NVIDIA vLLM's experts need an SM100 for
+    tensor descriptors."""
     layers = min(LAYERS, int((memory - REST) // LAYER))
-    for size, descriptors in (("small", "0"), ("small", "1"), (str(layers), "0")):
-        found = probe("whole", tree, "cuda", size, json.dumps(SCHEDULE), "1", VLLM_TRITON_USE_TD=descriptors)
-        (rank,) = found["ranks"]
-        runs.append({"size": size, "descriptors": descriptors, **rank})
+    runs = []
+    for size in ("small", str(layers)):
+        (rank,) = probe("whole", tree, "cuda", size, json.dumps(SCHEDULE), "1", VLLM_TRITON_USE_TD="0")["ranks"]
+        runs.append({"size": size, **rank})
     return runs
 
 
@@ -87,7 +87,9 @@ def faults(evidence: dict[str, Any]) -> list[str]:
         if not run["error"] < 0.01:
             found.append(f"{label}: relative error {run['error']}")
         for rank in run["ranks"]:
-            if rank["v_differs"] or rank["written_elsewhere"] or rank["backend_writes"] or rank["k_steps"] > 1:
+            # A rounding of k before it is rotated is worth a few steps where a rotation's difference nearly vanishes.
+            k_wrong = rank["k_steps"] > (1 if run["kind"] else 8) or rank["k_share"] > 1e-3
+            if rank["v_differs"] or rank["written_elsewhere"] or rank["backend_writes"] or k_wrong:
                 found.append(f"{label}: cache {rank}")
     for run in evidence["whole model"]:
         worst = max(max(each["attention"], each["output"]) for each in run["layers"])
@@ -108,16 +110,16 @@ def tell(evidence: dict[str, Any]) -> None:
     for row in norms["speed"]:
         print(json.dumps(row))
     for run in evidence["attention"]:
-        worst = max(rank["k_steps"] for rank in run["ranks"])
+        worst, share = (max(rank[name] for rank in run["ranks"]) for name in ("k_steps", "k_share"))
         print(
             f"layer kind {run['kind']} tp {run['tp']} {run['layout']} descriptors {run['use_td']}: "
-            f"relative error {run['error']:.5f}, k {worst} step(s), v exact, nothing else written"
+            f"relative error {run['error']:.5f}, k {worst} step(s) in {share:.1e} of its numbers"
         )
     for run in evidence["whole model"]:
         errors = [each["output"] for each in run["layers"]]
         print(
             f"whole model of {len(errors)} layers, {run['parameters'] / 1e9:.1f} billion parameters, "
-            f"descriptors {run['descriptors']}, {run['experts']}: relative errors of layers {min(errors):.4f} to "
+            f"{run['experts']}: relative errors of layers {min(errors):.4f} to "
             f"{max(errors):.4f}, of logits {run['logits']:.4f}, from the tokens alone {run['logits from tokens']:.3f}"
         )
     for run in evidence["engine"]:

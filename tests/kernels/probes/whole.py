@@ -23,10 +23,7 @@ if INTERPRETED:
 if sys.argv[1] == "xpu":
     from tests.kernels.probes import xpu  # noqa: F401
 
-if sys.argv[1] == "cuda":
-    if os.environ.get("VLLM_TRITON_USE_TD") == "1":
-        from tests.kernels.probes import unpipelined  # noqa: F401
-else:
+if sys.argv[1] != "cuda":
     from tests.kernels.probes import standins  # noqa: F401
 
 import torch
