@@ -32,18 +32,20 @@ def pristine() -> Path:
     return _made(f"vllm-{VERSION}", _unpack)
 
 
-def patched(manifest: str) -> Path:
-    """The same with the series of one of the shipped manifests, applied by patchkit; unchanged files are hard links."""
+def patched(manifest: str, without: str = "") -> Path:
+    """The same with the series of one of the shipped manifests, applied by patchkit, one patch left out where asked;
+    unchanged files are hard links."""
     series = next(each for each in load_catalog(REPOSITORY).manifests if each.name == manifest)
-    diffs = [(REPOSITORY / entry.file).read_bytes() for entry in series.patches]
+    entries = [entry for entry in series.patches if entry.id != without]
+    diffs = [(REPOSITORY / entry.file).read_bytes() for entry in entries]
     source = pristine()
 
     def make(folder: Path) -> None:
         result = evaluate_series(
-            [parse(data, entry.file) for data, entry in zip(diffs, series.patches, strict=True)],
+            [parse(data, entry.file) for data, entry in zip(diffs, entries, strict=True)],
             lambda path: (source / path).read_bytes() if (source / path).is_file() else None,
-            pre=[entry.pre for entry in series.patches],
-            post=[entry.post for entry in series.patches],
+            pre=[entry.pre for entry in entries],
+            post=[entry.post for entry in entries],
         )
         assert result.ok, result
         shutil.copytree(source, folder, copy_function=os.link, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,4 +1,4 @@
-# ruff: noqa: E402 - what is imported first changes what is imported after it
+# ruff: noqa: E402, I001 - what is imported first changes what is imported after it
 """The whole Flint model on the platform that stubs stand for, its tensors on the CPU, or on a CUDA GPU.
 
 Arguments: ``xpu``, ``rocm`` or ``cuda``; ``small``, or how many of the full model's layers; the schedule as JSON; how
@@ -22,6 +22,11 @@ if INTERPRETED:
 
 if sys.argv[1] == "xpu":
     from tests.kernels.probes import xpu  # noqa: F401
+    from vllm.v1.worker.xpu_model_runner import _torch_cuda_wrapper
+
+    # As the worker does before it makes the model: the annotations in moe.py are evaluated after it.
+    with _torch_cuda_wrapper():
+        pass
 
 if sys.argv[1] != "cuda":
     from tests.kernels.probes import standins  # noqa: F401
