@@ -29,7 +29,7 @@ checkpoint = whole.Checkpoint(model, torch.device("cuda"))
 generator = torch.Generator().manual_seed(0)
 prompts = [torch.randint(model.vocab_size, (n,), generator=generator).tolist() for n in (1300, 700, 40, 5, 1)]
 
-with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+with tempfile.TemporaryDirectory() as folder:
     model.save_pretrained(folder)
     names, part, size = {}, {}, 0
     for name, tensor in checkpoint:
