@@ -9,53 +9,9 @@ import signal
 import sys
 
 from patchkit.site.gpus import amd_gpus, gpu_remedy, refused_gpus
+from patchkit.site.imports import bytecode, find, locations_of, read, set_first_entry
 
 SPEC: "dict[str, object]" = {}
-
-
-def find(name):
-    """The spec of a dotted name, segment by segment through the finders."""
-    from importlib.machinery import ModuleSpec
-
-    path, spec, done = None, None, ""
-    for segment in name.split("."):
-        done = done + "." + segment if done else segment
-        made = sys.modules.get(done)
-        if made is not None and getattr(made, "__path__", None) is not None and getattr(made, "__file__", None) is None:
-            # A namespace that a .pth file made at start-up.
-            spec = ModuleSpec(done, None, is_package=True)
-            spec.submodule_search_locations = list(made.__path__)
-        else:
-            spec = None
-            for finder in sys.meta_path:
-                if hasattr(finder, "find_spec"):
-                    spec = finder.find_spec(done, path, None)
-                if spec is not None:
-                    break
-        if spec is None:
-            return None
-        path = spec.submodule_search_locations
-        if path is None and done != name:
-            return None
-    return spec
-
-
-def set_first_entry():
-    """Where Python put this program's folder, put what it will put for the server."""
-    own = os.path.dirname(os.path.realpath(__file__))
-    if not sys.path or sys.path[0] != own:
-        return
-    if SPEC["form"] in ("console-script", "script"):
-        argument = SPEC["argument"]
-        archive = os.path.isdir(argument) or argument.endswith((".zip", ".pyz", ".egg", ".pex", ".whl"))
-        sys.path[0] = argument if archive else os.path.dirname(os.path.realpath(argument))
-    else:
-        sys.path[0] = os.getcwd()
-
-
-def read(path):
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def program_of(name):
@@ -119,40 +75,14 @@ def wrong_module(file):
     if spec is None:
         return "import %s finds nothing" % name
     if not spec.has_location or os.path.realpath(spec.origin) != file["path"]:
-        return "import %s finds %s, not %s" % (name, spec.origin or list(spec.submodule_search_locations), file["path"])
+        return "import %s finds %s, not %s" % (name, spec.origin or locations_of(spec), file["path"])
     return ""
 
 
 def wrong_bytecode(path, source):
     """Why a compiled file would run instead of the source; empty where none would, or it is of this very source."""
-    import importlib.util
-
-    pyc = importlib.util.cache_from_source(path)
-    try:
-        data = read(pyc)
-    except OSError:
-        return ""
-    if len(data) < 16 or data[:4] != importlib.util.MAGIC_NUMBER:
-        return ""
-    flags = int.from_bytes(data[4:8], "little")
-    if flags & 1:
-        import _imp
-
-        checks = _imp.check_hash_based_pycs
-        checked = checks == "always" or (checks != "never" and flags & 2)
-        runs = not checked or data[8:16] == importlib.util.source_hash(source)
-    else:
-        mtime = (int(os.stat(path).st_mtime) & 0xFFFFFFFF).to_bytes(4, "little")
-        runs = data[8:16] == mtime + (len(source) & 0xFFFFFFFF).to_bytes(4, "little")
-    if not runs:
-        return ""
-    import marshal
-
-    try:
-        same = marshal.loads(data[16:]) == compile(source, path, "exec", dont_inherit=True)
-    except Exception:
-        same = False
-    return "" if same else "%s would run instead of it" % pyc
+    told = bytecode(path, source)
+    return "%s would run instead of it" % told["pyc"] if told["runs"] and not told["same"] else ""
 
 
 def wrong_file(file, record):
@@ -179,7 +109,7 @@ def wrong_file(file, record):
 
 def check():
     """All that is wrong, a line each."""
-    set_first_entry()
+    set_first_entry(os.path.dirname(os.path.realpath(__file__)), SPEC["form"], SPEC["argument"])
     record = None
     if SPEC["record"]:
         try:

@@ -4,7 +4,6 @@
 # standard output that carry a proof: a sha256 over the question's nonce and the answer. What else writes there (a .pth
 # file, a banner) is no answer.
 import hashlib
-import importlib.machinery
 import importlib.util
 import json
 import os
@@ -12,6 +11,7 @@ import stat
 import sys
 
 from patchkit.site.gpus import amd_gpus
+from patchkit.site.imports import bytecode, find, locations_of, read, set_first_entry
 
 QUESTION = json.loads("".join(sys.argv[1:]))
 OUT = os.dup(1)
@@ -24,65 +24,6 @@ def answer(part):
     data = ("\npatchkit-answer %s %s\n" % (proof, text)).encode()
     while data:
         data = data[os.write(OUT, data) :]
-
-
-def set_first_entry():
-    """Put in front of sys.path what the launch would, where `-c` put the working folder."""
-    form, argument = QUESTION["form"], QUESTION["argument"]
-    if form not in ("console-script", "script"):
-        if sys.path and sys.path[0] == "":
-            sys.path[0] = os.getcwd()
-        return
-    importer = None
-    if os.path.isdir(argument) or argument.endswith((".zip", ".pyz", ".egg", ".pex", ".whl")):
-        importer = argument
-    if sys.path and sys.path[0] == "":
-        sys.path[0] = importer or os.path.dirname(os.path.realpath(argument))
-    elif importer:
-        sys.path.insert(0, importer)
-
-
-def locations_of(spec):
-    # A namespace's own path is made anew from its parent's when it is looped over, and the parent is not imported.
-    found = spec.submodule_search_locations
-    return getattr(found, "_path", found)
-
-
-def ask_finders(name, path):
-    # For a folder without __init__.py a finder reads the parent's path from sys.modules: a stand-in holds it meanwhile.
-    parent = name.rpartition(".")[0]
-    stands_in = parent and parent not in sys.modules
-    if stands_in:
-        sys.modules[parent] = type(sys)(parent)
-        sys.modules[parent].__path__ = list(path)
-    try:
-        for finder in sys.meta_path:
-            spec = finder.find_spec(name, path, None) if hasattr(finder, "find_spec") else None
-            if spec is not None:
-                return spec
-    finally:
-        if stands_in:
-            del sys.modules[parent]
-    return None
-
-
-def find(name):
-    """The spec of a dotted name, segment by segment through the finders; imports nothing."""
-    path, spec, done = None, None, ""
-    for segment in name.split("."):
-        done = done + "." + segment if done else segment
-        made = sys.modules.get(done)
-        if made is not None and getattr(made, "__path__", None) is not None and getattr(made, "__file__", None) is None:
-            spec = importlib.machinery.ModuleSpec(done, None, is_package=True)
-            spec.submodule_search_locations = list(made.__path__)
-        else:
-            spec = ask_finders(done, path)
-        if spec is None:
-            return None
-        path = locations_of(spec)
-        if path is None and done != name:
-            return None
-    return spec
 
 
 def module(name):
@@ -101,17 +42,11 @@ def module(name):
     )
     loader = type(spec.loader).__name__
     kind = "namespace" if spec.loader is None else dict(kinds).get(loader, "source")
-    locations = locations_of(spec)
     return {
         "kind": kind,
         "origin": spec.origin if spec.has_location and kind != "namespace" else "",
-        "locations": [str(item) for item in locations] if locations is not None else [],
+        "locations": locations_of(spec) or [],
     }
-
-
-def read(path):
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def file_fact(path):
@@ -148,37 +83,11 @@ def compiled(path):
     return ""
 
 
-def bytecode(path):
-    """Whether a compiled file would run instead of the source, and whether it is that of another source."""
-    import marshal
-    import warnings
-
-    import _imp
-
-    found = importlib.util.cache_from_source(path)
+def told_bytecode(path):
     try:
-        data, source, status = read(found), read(path), os.stat(path)
+        return bytecode(path, read(path))
     except OSError:
-        return {"pyc": found, "runs": False}
-    flags = int.from_bytes(data[4:8], "little")
-    if data[:4] != importlib.util.MAGIC_NUMBER or len(data) < 16:
-        return {"pyc": found, "runs": False}
-    if flags & 1:
-        checks = _imp.check_hash_based_pycs
-        checked = checks == "always" or (checks != "never" and flags & 2)
-        runs = not checked or data[8:16] == importlib.util.source_hash(source)
-    else:
-        mtime = (int(status.st_mtime) & 0xFFFFFFFF).to_bytes(4, "little")
-        runs = data[8:16] == mtime + (len(source) & 0xFFFFFFFF).to_bytes(4, "little")
-    if not runs:
-        return {"pyc": found, "runs": False}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            same = marshal.loads(data[16:]) == compile(source, path, "exec", dont_inherit=True)
-    except Exception:
-        same = False
-    return {"pyc": found, "runs": True, "unchecked": flags & 3 == 1, "same": same}
+        return {"pyc": importlib.util.cache_from_source(path), "runs": False}
 
 
 def child_arguments(task):
@@ -287,7 +196,7 @@ def finish_spawned(started, deadline):
 
 def main():
     # A true answer to what only this interpreter knows comes first; what may hang or crash comes last.
-    set_first_entry()
+    set_first_entry("", QUESTION["form"], QUESTION["argument"])
     answer(
         {
             "version": list(sys.version_info[:3]),
@@ -317,7 +226,7 @@ def main():
     answer(
         {
             "compiles": {path: compiled(path) for path in QUESTION["sources"]},
-            "bytecode": {path: bytecode(path) for path in QUESTION["sources"]},
+            "bytecode": {path: told_bytecode(path) for path in QUESTION["sources"]},
         }
     )
     if imports:

@@ -17,6 +17,7 @@ from typing import Literal
 from patchkit.errors import Refused
 from patchkit.images.model import Filesystem
 from patchkit.site.hooks import Finder, PthImport, read_import_line
+from patchkit.site.imports import ARCHIVES
 from patchkit.site.launch import require_known
 from patchkit.site.model import Launch
 from patchkit.site.view import View
@@ -125,7 +126,7 @@ def _is_zip(view: View, path: str) -> bool:
     entry = view.stat(path)
     # A script that is an archive is larger than the smallest archive and starts as one or as a `#!` line does; only
     # files named like archives are looked into.
-    if entry is None or entry.kind != "file" or not path.endswith((".zip", ".pyz", ".egg", ".pex", ".whl")):
+    if entry is None or entry.kind != "file" or not path.endswith(ARCHIVES):
         return False
     return zipfile.is_zipfile(io.BytesIO(view.fs.read(entry.path)))
 

@@ -136,6 +136,19 @@ def test_a_file_that_record_forgot_stops_the_start(place: Place) -> None:
     refused(place.start(place.guard()), "RECORD does not know it any more")
 
 
+def test_a_module_in_a_folder_without_init_is_found_as_the_server_finds_it(place: Place) -> None:
+    inner = place.site / "pkg/bare/deep/mod.py"
+    inner.parent.mkdir(parents=True)
+    inner.write_text(PATCHED)
+    name = "pkg/bare/deep/mod.py"
+    file = guarded(place.site, path=str(inner), relative=name, module="pkg.bare.deep.mod", shipped="")
+    done = place.start(place.guard([file]))
+    assert (done.returncode, done.stderr) == (7, "")
+    inner.rename(inner.with_name("other.py"))
+    inner.symlink_to(inner.with_name("other.py"))
+    refused(place.start(place.guard([file])), f"import pkg.bare.deep.mod finds {inner}, not {inner}")
+
+
 def test_without_a_shipped_hash_record_is_not_asked(place: Place) -> None:
     guard = place.guard([guarded(place.site, shipped="")])
     (place.site / "pkg-1.0.dist-info/RECORD").unlink()
