@@ -451,7 +451,11 @@ def parse_record(data: bytes) -> dict[str, Recorded]:
         ValueError: it is no UTF-8 CSV of up to three columns, or a hash is malformed.
     """
     lines: dict[str, Recorded] = {}
-    for number, row in enumerate(csv.reader(io.StringIO(data.decode("utf-8"), newline="")), start=1):
+    try:
+        rows = list(csv.reader(io.StringIO(data.decode("utf-8"), newline="")))
+    except csv.Error as error:
+        raise ValueError(f"RECORD is no CSV: {error}") from None
+    for number, row in enumerate(rows, start=1):
         if not row:
             continue
         path, hashed, size, *_ = [*row, "", ""]

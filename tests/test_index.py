@@ -340,9 +340,11 @@ def test_a_source_distribution_is_read_by_path_below_its_top_folder(small: Small
         sdist.read("pkg.py")
 
 
-@pytest.mark.parametrize("data", [b"\xff\n", b"a.py,sha256=!,1\n", b"a.py,sha256=AA,x\n", b"a.py,rot13=AA,1\n"])
+@pytest.mark.parametrize(
+    "data", [b"\xff\n", b"a.py,sha256=!,1\n", b"a.py,sha256=AA,x\n", b"a.py,rot13=AA,1\n", b"a" * 2_000_000]
+)
 def test_a_malformed_record_is_told_by_its_line(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"line 1|utf-8"):
+    with pytest.raises(ValueError, match=r"line 1|utf-8|no CSV"):
         index.parse_record(data)
 
 

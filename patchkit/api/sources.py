@@ -12,10 +12,11 @@ from patchkit.catalog.match import match
 from patchkit.catalog.model import Catalog, Manifest
 from patchkit.errors import BadInput, Refused
 from patchkit.images import paths
-from patchkit.index import asked_version, parse_record
+from patchkit.index import asked_version
 from patchkit.lifecycle import releases
 from patchkit.lifecycle.releases import Release, SiteRelease
 from patchkit.plan import Series, load_series
+from patchkit.site.record import parse_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def from_image(reference: str, files: Sequence[str], options: Options) -> Source
         data = paths.read(origin.fs, posixpath.join(site.dist_info, "RECORD")) if site.dist_info else None
         record = parse_record(data) if data else {}
         release = SiteRelease(site, f"{manifest.package} {site.version} in {reference}", frozenset(record))
-        shipped = {path: f"sha256:{line.digest}" for path, line in record.items() if line.algorithm == "sha256"}
+        shipped = {path: f"sha256:{digest}" for path, digest in record.items()}
         platform = origin.identity.platform
         return Source(catalog, manifest, series, release, site.python[:2], platform, reference, shipped)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from patchkit.images.model import Filesystem
 from patchkit.site.model import Copy, CopyKind, Launch
 from patchkit.site.record import Dist, dists_in, find_dist
-from patchkit.site.static import Module, Search, as_view, find_in, find_module, search_of
-from patchkit.site.view import View
+from patchkit.site.static import Module, Search, find_in, find_module, search_of
+from patchkit.site.view import View, as_view
 
 _ROOTS = ("/workspace", "/opt", "/app", "/root", "/home")
 _DEPTH = 4

@@ -447,7 +447,11 @@ def _env(way: _Way, args: list[str | None]) -> list[str | None]:
                 joined = (args[index] if index < len(args) else "") or ""
             if "${" in joined:
                 raise _Unknown("`env -S` with variables")
-            return _env(way, [*shlex.split(joined), *args[index + 1 :]])
+            try:
+                words = shlex.split(joined)
+            except ValueError as why:
+                raise _Unknown(f"`env -S` with words that cannot be split: {why}") from why
+            return _env(way, [*words, *args[index + 1 :]])
         elif text.startswith("-"):
             if text not in ("-v", "--debug", "-0", "--null"):
                 raise _Unknown(f"`{text}` is no option of `env` known here")

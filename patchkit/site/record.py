@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.version import InvalidVersion, Version
 
 from patchkit.images.model import Filesystem
-from patchkit.site.view import View
+from patchkit.site.view import View, as_view
 
 _LONGEST_ROW = 1024 * 1024
 
@@ -58,7 +58,7 @@ def parse_record(data: bytes) -> dict[str, str]:
 
 def dists_in(fs: Filesystem | View, base: str) -> list[Dist]:
     """The distributions that ``base`` holds metadata of, by name."""
-    view = fs if isinstance(fs, View) else View(fs)
+    view = as_view(fs)
     return [
         _read_dist(view, posixpath.join(base, name))
         for name in view.sorted_names(base)
@@ -72,7 +72,7 @@ def find_dist(fs: Filesystem | View, base: str, package: str) -> Dist | None:
     A distribution of the same name is looked at first, then those whose RECORD or top_level.txt name the package. Of
     several (an upgrade that left the old metadata behind) the newest version is taken.
     """
-    view = fs if isinstance(fs, View) else View(fs)
+    view = as_view(fs)
     folders = [n for n in view.sorted_names(base) if n.endswith((".dist-info", ".egg-info"))]
     named = [name for name in folders if _canonical(name.rpartition(".")[0].split("-")[0]) == _canonical(package)]
     for group in (named, [name for name in folders if name not in named]):

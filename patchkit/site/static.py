@@ -20,7 +20,7 @@ from patchkit.site.hooks import Finder, PthImport, read_import_line
 from patchkit.site.imports import ARCHIVES
 from patchkit.site.launch import require_known
 from patchkit.site.model import Launch
-from patchkit.site.view import View
+from patchkit.site.view import View, as_view
 
 ModuleKind = Literal["source", "extension", "sourceless", "namespace", "zip"]
 
@@ -71,13 +71,6 @@ class Search:
     notes: tuple[str, ...] = ()
 
 
-def resolve_static(fs: Filesystem | View, launch: Launch, package: str) -> tuple[Search, Module | None]:
-    """The search of the launch, and where it finds ``package``. Raises as ``search_of``."""
-    view = as_view(fs)
-    search = search_of(view, launch)
-    return search, find_module(view, search, package)
-
-
 def search_of(fs: Filesystem | View, launch: Launch) -> Search:
     """The search that a process started by ``launch`` makes.
 
@@ -99,11 +92,6 @@ def search_of(fs: Filesystem | View, launch: Launch) -> Search:
         tuple(builder.namespaces.items()),
         tuple(builder.notes),
     )
-
-
-def as_view(fs: Filesystem | View) -> View:
-    """The view itself, or a new one over the files."""
-    return fs if isinstance(fs, View) else View(fs)
 
 
 def first_entry(view: View, launch: Launch, version: tuple[int, int]) -> str | None:

@@ -80,3 +80,8 @@ class View:
 
     def sorted_names(self, path: str) -> Sequence[str]:
         return sorted(self.names(path))
+
+
+def as_view(fs: Filesystem | View) -> View:
+    """The view itself, or a new one over the files."""
+    return fs if isinstance(fs, View) else View(fs)

@@ -1,6 +1,7 @@
 """Pristine files into a work folder, and back as a patch."""
 
 import hashlib
+import json
 import subprocess
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from patchkit.lifecycle.releases import plan_for
 from patchkit.lifecycle.save import Draft, save
 from patchkit.lifecycle.work import Task
 from patchkit.plan import digest_of
+from tests.site.roots import config, put, small_root
 
 PAD = b"".join(b"x%d = %d\n" % (n, n) for n in range(9))
 L0, L1, L2 = (PAD + line + PAD for line in (b"a = 0\n", b"a = 1\n", b"a = 2\n"))
@@ -252,3 +254,18 @@ def test_unsaved_work_says_which_catalog_it_belongs_to(mine, tree):
     with pytest.raises(Refused) as caught:
         work.create(place.folder, replace(task(mine), catalog="/elsewhere"), {"pkg/a.py": A0}, {"pkg/a.py": A0})
     assert f"for the catalog {mine.root}" in caught.value.what
+
+
+def test_files_of_an_image_whose_record_is_damaged_are_had_all_the_same(mine, tmp_path):
+    root = tmp_path / "root"
+    small_root(root)
+    site = "/opt/venv/lib/python3.11/site-packages"
+    put(root, f"{site}/pkg/__init__.py")
+    put(root, f"{site}/pkg/a.py", A0)
+    put(root, f"{site}/pkg-1.0.dist-info/METADATA", "Name: pkg\nVersion: 1.0\n")
+    put(root, f"{site}/pkg-1.0.dist-info/RECORD", "pkg/a.py,sha256=no-base64!,x\n")
+    about = {**config(["serve"]), "architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}}
+    (tmp_path / "root.config.json").write_text(json.dumps(about))
+    options = api.Options(catalog=mine.root, manifest="mine", run=False)
+    found, _ = api.edit(["pkg/a.py"], image=f"rootfs:{root}", options=options)
+    assert found.base == {"pkg/a.py": A0}

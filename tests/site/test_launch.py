@@ -58,6 +58,7 @@ def test_a_plain_start_is_followed(
         (["/srv/nothing"], "no program in the image"),
         (["python3"], "interactive"),
         (["python3", "-"], "standard input"),
+        (["env", "-S", "python3 'half"], "cannot be split"),
         (["python3", "-V"], "print and end"),
         (["python3", "gone.py"], "not in the image"),
         (["bash"], "interactive"),

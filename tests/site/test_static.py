@@ -10,8 +10,9 @@ import pytest
 from patchkit.errors import Refused
 from patchkit.site.facts import compare
 from patchkit.site.launch import launch_of
+from patchkit.site.model import Launch
 from patchkit.site.probe import Question, ask
-from patchkit.site.static import find_module, resolve_static, search_of
+from patchkit.site.static import Module, Search, find_module, search_of
 from patchkit.site.view import View
 from tests.site.host import HostFiles, HostImage
 from tests.site.layouts import LAYOUTS, Layout, interpreters
@@ -19,6 +20,11 @@ from tests.site.roots import config, link, put, small_root
 
 PYTHONS = interpreters()
 MODULES = ("pkg", "pkg.sub", "pkg.sub.mod", "pkg.gone", "json.decoder")
+
+
+def resolved(fs: HostFiles | View, launch: Launch, package: str) -> tuple[Search, Module | None]:
+    search = search_of(fs, launch)
+    return search, find_module(fs, search, package)
 
 
 @pytest.mark.parametrize("python", PYTHONS)
@@ -68,7 +74,7 @@ def test_the_layouts_are_not_all_alike(tmp_path: Path) -> None:
         settings = [f"{key}={value}" for key, value in {"PATH": "/usr/bin", **layout.env}.items()]
         cwd = str(layout.cwd or "/")
         launch = launch_of({"Entrypoint": layout.argv, "Env": settings, "WorkingDir": cwd}, HostFiles())
-        _, module = resolve_static(HostFiles(), launch, "pkg")
+        _, module = resolved(HostFiles(), launch, "pkg")
         assert module is not None, name
         assert module.origin.startswith(f"{layout.root}/{place}"), name
 
@@ -102,11 +108,11 @@ def test_a_compiled_module_of_another_architecture_or_version_is_passed_over(tmp
     base = "/opt/venv/lib/python3.11/site-packages"
     for tag in (".cpython-311-aarch64-linux-gnu.so", ".cpython-310-x86_64-linux-gnu.so", ".py"):
         put(tmp_path, f"{base}/mod{tag}")
-    _, module = resolve_static(fs, launch_of(config(["serve"]), fs), "mod")
+    _, module = resolved(fs, launch_of(config(["serve"]), fs), "mod")
     assert module is not None
     assert module.kind == "source"
     put(tmp_path, f"{base}/mod.abi3.so")
-    _, module = resolve_static(fs, launch_of(config(["serve"]), fs), "mod")
+    _, module = resolved(fs, launch_of(config(["serve"]), fs), "mod")
     assert module is not None
     assert module.kind == "extension"
 
@@ -117,7 +123,7 @@ def test_lib64_of_fedora_is_found(tmp_path: Path) -> None:
     put(tmp_path, "/usr/lib/python3.13/site-packages/app/__init__.py")
     (tmp_path / "usr/lib64/python3.13/site-packages").mkdir()
     fs = HostFiles(tmp_path)
-    search, module = resolve_static(fs, launch_of({"Entrypoint": ["python3.13", "-m", "app"]}, fs), "app")
+    search, module = resolved(fs, launch_of({"Entrypoint": ["python3.13", "-m", "app"]}, fs), "app")
     assert search.path[1] == "/usr/lib64/python313.zip"
     assert search.path[-2:] == ("/usr/lib64/python3.13/site-packages", "/usr/lib/python3.13/site-packages")
     assert module is not None
@@ -162,7 +168,7 @@ def test_loops_of_links_end(tmp_path: Path) -> None:
     base = "/opt/venv/lib/python3.11/site-packages"
     link(tmp_path, f"{base}/loop", "loop")
     link(tmp_path, f"{base}/a.pth", "a.pth")
-    assert resolve_static(fs, launch_of(config(["serve"]), fs), "loop")[1] is None
+    assert resolved(fs, launch_of(config(["serve"]), fs), "loop")[1] is None
 
 
 def test_a_search_asks_for_no_file_twice(tmp_path: Path) -> None:
@@ -172,8 +178,8 @@ def test_a_search_asks_for_no_file_twice(tmp_path: Path) -> None:
     fs.lstat = lambda path: asked.append(path) or real(path)  # type: ignore[method-assign,func-returns-value]
     view = View(fs)
     launch = launch_of(config(["serve"]), HostFiles(tmp_path))
-    resolve_static(view, launch, "app")
+    resolved(view, launch, "app")
     first = len(asked)
-    resolve_static(view, launch, "app")
+    resolved(view, launch, "app")
     assert len(asked) - first < first / 2
     assert os.path.sep in asked[0]
