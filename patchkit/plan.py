@@ -15,6 +15,7 @@ from typing import Literal
 from patchkit import diff
 from patchkit.catalog import condition
 from patchkit.catalog.model import Catalog, Manifest, Match, PatchEntry
+from patchkit.catalog.refused import setting_findings
 from patchkit.catalog.variants import choose, groups, in_range
 from patchkit.errors import BadInput
 from patchkit.findings import Finding
@@ -397,16 +398,7 @@ def _findings(
                     where=row.path,
                     remedy=f"look at the file, then add its hash to pre in {manifest.path}",
                 )
-    for refused in manifest.refused_env:
-        value = site.launch.env.get(refused.name)
-        if value is not None and (not refused.values or value in refused.values):
-            yield Finding(
-                "environment-refused",
-                "error",
-                f"{refused.name}={value}: {refused.why}",
-                where="the image's environment",
-                remedy=f"unset {refused.name}",
-            )
+    yield from setting_findings(manifest.refused_env, site.launch.env, "the environment that it starts with")
     for other in site.copies:
         if other.root != copy.root:
             others = [launch for launch in other.wins_for if launch != "serving"]

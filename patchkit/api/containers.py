@@ -11,6 +11,7 @@ from patchkit.api.deliver import Applied, Delivery, Done, Step, asserts_of, hold
 from patchkit.api.look import Options, launch_for, look, refuse_unless_deliverable
 from patchkit.api.prove import Verified, promises_of, same_image
 from patchkit.catalog.load import load_catalog
+from patchkit.catalog.refused import setting_findings
 from patchkit.deliver import image as image_delivery
 from patchkit.deliver import output
 from patchkit.deliver.container import LiveContainer, mount_findings, put_plan
@@ -24,9 +25,10 @@ from patchkit.images.daemon import DaemonImage
 from patchkit.images.engine import Engine, engine
 from patchkit.images.model import Reference
 from patchkit.plan import Plan
-from patchkit.proof.gpus import gpu_findings, refuse_gpus
+from patchkit.proof.gpus import gpu_findings
 from patchkit.proof.processes import process_findings
 from patchkit.proof.prove import prove
+from patchkit.proof.verdict import refuse_errors
 from patchkit.site.probe import Question, ask
 
 
@@ -51,7 +53,8 @@ def apply_to_container(
     ``restart`` helps. Recreating the container drops the patch.
 
     Raises:
-        patchkit.errors.Refused: ``does-not-apply``, ``gpu-refused``, ``on-a-mount``, ``cannot-write``, ``read-back``.
+        patchkit.errors.Refused: ``does-not-apply``, ``environment-refused``, ``gpu-refused``, ``on-a-mount``,
+            ``cannot-write``, ``read-back``.
         patchkit.errors.Unreachable: ``no-such-container``, ``not-running``.
     """
     catalog = load_catalog(options.catalog)
@@ -61,7 +64,7 @@ def apply_to_container(
         plan = look(live, options, catalog, called=_image_name(live))
         refuse_unless_deliverable(plan, options)
         hold_to_lock(plan, catalog, delivery)
-        _refuse_gpus(live, plan, name)
+        _refuse_as_served(live, plan, name)
         with output.locked(delivery.output):
             if plan.changed:
                 step(f"writing {counted(len(plan.changed), 'file')}")
@@ -73,7 +76,8 @@ def apply_to_container(
             files = files_of(plan, owned=True)
             expectations = [file.expectation() for file in files]
             proof = prove(live, plan.site.launch, plan.match.manifest.package, expectations, asserts_of(plan))
-            findings = process_findings(live, plan.site.launch, expectations, name)
+            refused = plan.match.manifest.refused_env
+            findings = process_findings(live, plan.site.launch, expectations, name, refused)
             gone = [file.image_path for file in plan.changed if file.data is None and file.module]
             if gone and not restart:
                 findings += (_still_in_memory(gone, name),)
@@ -91,11 +95,15 @@ def apply_to_container(
             return Applied(live.reference, not plan.changed, (done,), receipt_path, None, findings)
 
 
-def _refuse_gpus(live: LiveContainer, plan: Plan, name: str) -> None:
-    """Raise ``gpu-refused`` where the container was given a GPU that the series is not for."""
-    wanted = plan.match.manifest.gpus
-    if wanted is not None:
-        refuse_gpus(gpu_findings(wanted, ask(live, plan.site.launch, Question()).gpus, name))
+def _refuse_as_served(live: LiveContainer, plan: Plan, name: str) -> None:
+    """Raise ``environment-refused`` where a process has a setting that is refused, ``gpu-refused`` where the container
+    was given a GPU that the series is not for."""
+    manifest, launch = plan.match.manifest, plan.site.launch
+    if manifest.refused_env:
+        found = process_findings(live, launch, (), name, manifest.refused_env)
+        refuse_errors([finding for finding in found if finding.id == "environment-refused"])
+    if manifest.gpus is not None:
+        refuse_errors(gpu_findings(manifest.gpus, ask(live, launch, Question()).gpus, name))
 
 
 def _still_in_memory(gone: Sequence[str], name: str) -> Finding:
@@ -131,13 +139,15 @@ def verify_container(
         receipt = load_receipt(receipt_path) if receipt_path else _container_receipt(live, output_folder)
         given = replace(options, launch=options.launch or receipt.launch_given or None)
         launch = launch_for(live, given)
-        asserts, wanted, findings = promises_of(receipt, given)
+        asserts, manifest, findings = promises_of(receipt, given)
+        refused = manifest.refused_env if manifest else ()
         expectations = [file.expectation() for file in receipt.files]
         proof = prove(live, launch, receipt.package, expectations, asserts, run=options.run)
         findings += mount_findings(live.container, receipt)
-        findings += gpu_findings(wanted, proof.gpus, name)
+        findings += gpu_findings(manifest.gpus if manifest else None, proof.gpus, name)
+        findings += setting_findings(refused, launch.env, name)
         if options.run:
-            findings += process_findings(live, launch, expectations, name)
+            findings += process_findings(live, launch, expectations, name, refused)
         return Verified(live.reference, receipt, proof, tuple(findings))
 
 

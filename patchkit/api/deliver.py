@@ -237,6 +237,7 @@ def _guard(plan: Plan, origin: Image, options: Options, remedy: str) -> Guard:
         remedy=remedy,
         launch=options.launch,
         gpus=plan.match.manifest.gpus,
+        refused_env=plan.match.manifest.refused_env,
     )
 
 

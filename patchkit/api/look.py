@@ -136,6 +136,7 @@ def remedy_for(plan: Plan, options: Options = Options()) -> str:
     target = f"{place} {name}{again(options)}"
     states = {row.state for row in plan.refused}
     steps = [f"see each hunk: patchkit status {target}"]
+    steps[:0] = dict.fromkeys(each.remedy for each in plan.findings if each.severity == "error" and each.remedy)
     if states & {"conflict", "partial", "ambiguous", "fuzzy"} and place == "--image":
         steps.insert(0, f"carry the series over to it: patchkit rebase {target}")
     bad = {row.patch for row in plan.refused}

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from patchkit.api.look import Options, launch_for, opened
 from patchkit.catalog.load import load_catalog
-from patchkit.catalog.model import Assert, Gpus
+from patchkit.catalog.model import Assert, Manifest
+from patchkit.catalog.refused import setting_findings
 from patchkit.deliver import image as image_delivery
 from patchkit.deliver import output
 from patchkit.deliver.receipt import Receipt
@@ -96,10 +97,11 @@ def verify_image(
             where=missing[0].source,
             remedy=f"write it again: patchkit apply --image {shlex.quote(receipt.origin)} --mode bind",
         )
-    asserts, wanted, findings = promises_of(receipt, given)
+    asserts, manifest, findings = promises_of(receipt, given)
+    launch = launch_for(image, given)
     proof = prove(
         image,
-        launch_for(image, given),
+        launch,
         receipt.package,
         [file.expectation() for file in receipt.files],
         asserts,
@@ -108,8 +110,10 @@ def verify_image(
         devices=devices,
         gpus=gpus,
     )
-    if devices or gpus:
-        findings += gpu_findings(wanted, proof.gpus, str(image.reference))
+    if manifest is not None:
+        findings += setting_findings(manifest.refused_env, launch.env, str(image.reference))
+        if devices or gpus:
+            findings += gpu_findings(manifest.gpus, proof.gpus, str(image.reference))
     return Verified(image.reference, receipt, proof, tuple(findings))
 
 
@@ -131,9 +135,9 @@ def same_image(one: Identity, other: Identity) -> bool:
     return one.diff_ids == other.diff_ids and one.platform == other.platform
 
 
-def promises_of(receipt: Receipt, options: Options) -> tuple[tuple[Assert, ...], Gpus | None, list[Finding]]:
+def promises_of(receipt: Receipt, options: Options) -> tuple[tuple[Assert, ...], Manifest | None, list[Finding]]:
     """What the catalog holds of a receipt's manifest: the asserts of the patches that the receipt names, for diffs that
-    are still the same, and the GPUs that the series is for."""
+    are still the same, and the manifest itself, None where the catalog has none of that name."""
     try:
         catalog = load_catalog(options.catalog)
     except BadInput as error:
@@ -141,7 +145,7 @@ def promises_of(receipt: Receipt, options: Options) -> tuple[tuple[Assert, ...],
     manifest = next((each for each in catalog.manifests if each.name == receipt.manifest), None)
     entries = manifest.patches if manifest else ()
     known = {(entry.id, hashlib.sha256(catalog.patch_bytes(entry)).hexdigest()): entry for entry in entries}
-    unknown = "its asserts are not run" if manifest else "its asserts are not run, nor are its GPUs known"
+    unknown = "its asserts are not run" if manifest else "its asserts are not run, nor are its GPUs and settings known"
     asserts: list[Assert] = []
     findings = []
     for patch in receipt.patches:
@@ -158,4 +162,4 @@ def promises_of(receipt: Receipt, options: Options) -> tuple[tuple[Assert, ...],
             )
         else:
             asserts.extend(entry.asserts)
-    return tuple(asserts), manifest.gpus if manifest else None, findings
+    return tuple(asserts), manifest, findings

@@ -20,8 +20,8 @@ from patchkit.catalog.load import load_catalog
 from patchkit.deliver.output import OVERLAY_NAME, write_file
 from patchkit.errors import Refused, Unreachable
 from patchkit.findings import Finding, counted
-from patchkit.proof.gpus import gpu_findings, refuse_gpus
-from patchkit.proof.verdict import verdict
+from patchkit.proof.gpus import gpu_findings
+from patchkit.proof.verdict import refuse_errors, verdict
 from patchkit.site.gpus import amd_gpus
 from patchkit.stack import compose_model, log
 from patchkit.stack.compose_model import Service, compose_command
@@ -71,8 +71,9 @@ def up(choice: Choice, options: Options, delivery: Delivery, going: Going) -> Se
     """Recipe, patches, lint, compose up, health, proof, smoke; it stops at the first that fails.
 
     Raises:
-        patchkit.errors.Refused: ``gpu-refused``, ``lint-found``, ``not-proven``, ``compose-failed``, ``server-ended``,
-            ``server-silent``, ``smoke-failed``, and what the steps themselves refuse.
+        patchkit.errors.Refused: ``gpu-refused``, ``environment-refused``, ``lint-found``, ``not-proven``,
+            ``compose-failed``, ``server-ended``, ``server-silent``, ``smoke-failed``, and what the steps themselves
+            refuse.
         patchkit.errors.Unreachable: ``no-compose``, or the engine is out of reach.
     """
     overlay = delivery.output.absolute() / OVERLAY_NAME
@@ -135,7 +136,7 @@ def _refuse_gpus(choice: Choice, options: Options, serving: Serving) -> None:
         else [str(each.get("source")) for each in service.raw.get("devices") or ()]
     )
     passed = [gpu for gpu in amd_gpus(_ROOT) if any(compose_model.covers(device, gpu[0]) for device in devices)]
-    refuse_gpus(gpu_findings(wanted, passed, f"service {service.name}"))
+    refuse_errors(gpu_findings(wanted, passed, f"service {service.name}"))
 
 
 def _patch(choice: Choice, options: Options, delivery: Delivery, going: Going) -> None:

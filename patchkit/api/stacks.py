@@ -10,12 +10,14 @@ from pathlib import Path
 from patchkit.api.deliver import Applied, Delivery, Step, apply, silent
 from patchkit.api.look import Options, look, opened, refuse_unless_deliverable
 from patchkit.api.overlays import overlay_parts, overlay_text, pinned, selinux_label
+from patchkit.catalog.refused import setting_findings
 from patchkit.deliver.output import OVERLAY_NAME, write_file
 from patchkit.errors import BadInput, Refused
 from patchkit.findings import Finding
 from patchkit.images import parse_reference
 from patchkit.images.model import Image
 from patchkit.plan import Plan
+from patchkit.proof.verdict import refuse_errors
 from patchkit.site.facts import site_facts
 from patchkit.site.launch import launch_of, service_config
 from patchkit.stack import compose_model, kustomize
@@ -57,7 +59,7 @@ def compose(
 
     Raises:
         patchkit.errors.Refused: ``image-unused``, ``other-image``, ``target-mounted``, ``other-copy``,
-            ``guarded-service``, and what ``apply`` refuses.
+            ``environment-refused``, ``guarded-service``, and what ``apply`` refuses.
         patchkit.errors.BadInput: ``compose-invalid``, ``no-such-service``, ``no-service``.
     """
     model = compose_model.read(files) if files else None
@@ -160,9 +162,11 @@ def _check(
             remedy="leave --guard out, or give the start to the image",
         )
     findings = []
+    manifest = plan.match.manifest
     for service in services:
         launch = launch_of(service_config(service.raw, json.loads(origin.config)), origin.fs, options.launch)
         where = f"service {service.name}"
+        refuse_errors(setting_findings(manifest.refused_env, launch.env, where))
         if launch.form == "unknown":
             findings.append(
                 Finding(
@@ -175,7 +179,6 @@ def _check(
                 )
             )
             continue
-        manifest = plan.match.manifest
         # Read only: variables that the service sets are not to be given to programs before somebody looked at them.
         site = site_facts(origin, launch, manifest.package, (), decoys=manifest.decoys, run=False)
         if site.winner is None or site.winner.root != plan.copy.root:

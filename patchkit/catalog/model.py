@@ -148,10 +148,19 @@ class PatchEntry:
 
 @dataclass(frozen=True, slots=True)
 class RefusedEnv:
-    """An environment setting of the image or service under which the series must not be used, and why."""
+    """An environment setting under which the series must not be used, and why.
+
+    It is looked at wherever the environment of what serves is known: the boot guard does not start the server;
+    ``apply`` refuses an image or a running container, ``compose`` and ``up`` a service, before anything is patched;
+    ``verify`` and ``doctor`` fail. The guard sees what it is started with, not what a start script behind it sets: that
+    is read out of the script before anything is patched, as far as reading tells, and seen by ``verify`` and ``doctor``
+    in the running processes. What a program sets for itself once it runs, nobody sees.
+    """
 
     name: Annotated[EnvName, Key("The environment variable.")]
-    values: Annotated[tuple[str, ...], Key("Its values under which the series must not be used; empty: any.")]
+    values: Annotated[
+        tuple[str, ...], Key("Those of its values, in upper or lower case; empty: any, an empty one too.")
+    ]
     why: Annotated[Text, Key("The reason, told to the person.")]
 
 

@@ -3,11 +3,13 @@
 # Runs under the server's own interpreter (Python 3.8 or newer, standard library only), as any user, on a read-only
 # root, as process 1. It is replaced by the server (exec), which finds arguments, environment, working folder, streams
 # and signals as if nothing had stood before it. It imports nothing of the package. Exit status 78 (EX_CONFIG of
-# sysexits.h) where something moved, or where it is given a GPU that the patches are not for.
+# sysexits.h) where something moved, where it is given a GPU that the patches are not for, or where its environment has
+# a setting under which they must not be used.
 import os
 import signal
 import sys
 
+from patchkit.catalog.settings import refused_settings, setting_remedy
 from patchkit.site.gpus import amd_gpus, gpu_remedy, refused_gpus
 from patchkit.site.imports import bytecode, find, locations_of, read, set_first_entry
 
@@ -173,6 +175,11 @@ def main(command):
             tell(lines, "its GPU is not one that the patches are for", gpu_remedy(gpus, wanted["only"]))
             os._exit(78)
     env = environment()
+    found = refused_settings({os.fsdecode(name): os.fsdecode(env[name]) for name in env}, SPEC["refused_env"])
+    if found:
+        why = "its environment has a setting under which the patches must not be used"
+        tell([said for _, said in found], why, "; ".join([setting_remedy(name) for name, _ in found]))
+        os._exit(78)
     wrong = wrong_entry(command)
     if wrong:
         lines = [wrong]

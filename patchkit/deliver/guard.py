@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from patchkit.catalog.model import Gpus
+from patchkit.catalog.model import Gpus, RefusedEnv
 from patchkit.images.model import Filesystem
 from patchkit.site.launch import GUARD_PATH, given_to, launch_of, program_of, require_known
 from patchkit.site.model import Launch
@@ -51,6 +51,7 @@ def make_guard(
     remedy: str,
     launch: str | None = None,
     gpus: Gpus | None = None,
+    refused_env: Sequence[RefusedEnv] = (),
 ) -> Guard:
     """The guard of one delivery.
 
@@ -62,6 +63,7 @@ def make_guard(
         remedy: the command that a person runs when the guard stops the start.
         launch: what the person gave with ``--launch``, where the image does not tell it.
         gpus: the only ones that the server may be started with.
+        refused_env: settings that the server must not be started with.
 
     ``command`` is the image's own, to be repeated by a compose overlay: one that sets an entrypoint drops it (Compose
     specification, 05-services.md).
@@ -95,6 +97,7 @@ def make_guard(
         ],
         "remedy": remedy,
         "gpus": {"only": list(gpus.only), "why": gpus.why} if gpus else {},
+        "refused_env": [(one.name, list(one.values), one.why) for one in refused_env],
         **_changes(serving, config, fs),
     }
     text = program_text("patchkit.deliver", "_guard_program")

@@ -16,7 +16,7 @@ from patchkit.api.look import Options, launch_for, opened, status
 from patchkit.api.prove import Verified
 from patchkit.catalog.load import load_catalog
 from patchkit.catalog.match import match
-from patchkit.catalog.model import Catalog, Gpus
+from patchkit.catalog.model import Catalog, Manifest, RefusedEnv
 from patchkit.deliver.image import (
     LABEL_FINGERPRINT,
     LABEL_ORIGIN_DIGEST,
@@ -324,7 +324,8 @@ class World:
             with running(container.id, next(iter(self.question.hosts), None)) as live:
                 launch = launch_for(live, Options(launch=done.receipt.launch_given or None))
                 files = [file.image_path for file in done.receipt.files]
-                return launch, look_inside(live, launch, files, caches_of(launch, live.container.cwd))
+                names = [one.name for one in self.refused_env(done.receipt.manifest)]
+                return launch, look_inside(live, launch, files, caches_of(launch, live.container.cwd), names)
         except PatchkitError:
             return None  # it ended meanwhile
 
@@ -353,16 +354,23 @@ class World:
         asked = [
             (item, done)
             for item in self.containers
-            if isinstance(done := self.verified.get(item.id), Verified) and self.gpus_for(done.receipt.manifest)
+            if isinstance(done := self.verified.get(item.id), Verified)
+            and (manifest := self.manifest(done.receipt.manifest))
+            and manifest.gpus
         ]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             answers = pool.map(lambda one: self._ask(one[0], one[1], Probe()), asked)
             return {item.id: answer.gpus or () for (item, _), answer in zip(asked, answers, strict=True)}
 
-    def gpus_for(self, manifest: str) -> Gpus | None:
-        """The GPUs that the manifest of this name is for, None where that is all or it is not in the catalog."""
+    def manifest(self, name: str) -> Manifest | None:
+        """The manifest of this name, None where the catalog has none."""
         manifests = self.catalog.manifests if self.catalog else ()
-        return next((each.gpus for each in manifests if each.name == manifest), None)
+        return next((each for each in manifests if each.name == name), None)
+
+    def refused_env(self, manifest: str) -> tuple[RefusedEnv, ...]:
+        """The settings that the manifest of this name refuses."""
+        found = self.manifest(manifest)
+        return found.refused_env if found else ()
 
     def _ask(self, container: Container, done: Verified, question: Probe) -> Answer:
         try:

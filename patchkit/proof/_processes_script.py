@@ -7,6 +7,7 @@ import sys
 import time
 
 asked = json.loads(sys.argv[1])
+names = [name.encode() for name in asked["names"]]
 ticks = os.sysconf("SC_CLK_TCK")
 with open("/proc/uptime") as file:
     boot = time.time() - float(file.read().split()[0])
@@ -23,7 +24,7 @@ def process(pid: int) -> "dict[str, object]":
     env = {
         name.decode(): value.decode("utf-8", "replace")
         for name, value in pairs.items()
-        if name in (b"PATH", b"VIRTUAL_ENV", b"CONDA_PREFIX") or name.startswith(b"PYTHON")
+        if name in (b"PATH", b"VIRTUAL_ENV", b"CONDA_PREFIX", *names) or name.startswith(b"PYTHON")
     }
     return {
         "pid": pid,

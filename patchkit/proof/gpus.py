@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from patchkit.catalog.model import Gpus
-from patchkit.errors import Refused
 from patchkit.findings import Finding
 from patchkit.site.gpus import gpu_remedy, refused_gpus
 
@@ -26,15 +25,3 @@ def gpu_findings(wanted: Gpus | None, seen: Sequence[tuple[str, str]] | None, wh
     gpus, only = list(seen), list(wanted.only)
     said, remedy = refused_gpus(gpus, only, wanted.why), gpu_remedy(gpus, only)
     return [Finding("gpu-refused", "error", each, where, remedy=remedy) for each in said]
-
-
-def refuse_gpus(findings: Sequence[Finding]) -> None:
-    """Raise ``gpu-refused`` where ``gpu_findings`` has an error among them.
-
-    Raises:
-        patchkit.errors.Refused: ``gpu-refused``.
-    """
-    errors = [finding for finding in findings if finding.severity == "error"]
-    if errors:
-        first, others = errors[0], [finding.what for finding in errors[1:]]
-        raise Refused(first.id, first.what, where=first.where, remedy=first.remedy, details=others)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
+from patchkit.catalog.model import RefusedEnv
+from patchkit.catalog.refused import setting_findings
 from patchkit.errors import Unreachable
 from patchkit.findings import Finding, hidden
 from patchkit.images.model import Run, Runnable
@@ -26,7 +28,7 @@ _PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
 @dataclass(frozen=True, slots=True)
 class Process:
     """One process. ``started`` is in seconds since the epoch; ``env`` holds what it was started with of that which
-    decides imports."""
+    decides imports, and the variables asked for."""
 
     pid: int
     exe: str
@@ -54,11 +56,14 @@ class Inside:
     oldest: Mapping[str, float | None] = field(default_factory=dict)
 
 
-def look_inside(target: Runnable, launch: Launch, files: Sequence[str], folders: Sequence[str] = ()) -> Inside | None:
-    """Ask the container's own interpreter, as the container's user; None where it gives no answer that counts."""
+def look_inside(
+    target: Runnable, launch: Launch, files: Sequence[str], folders: Sequence[str] = (), names: Sequence[str] = ()
+) -> Inside | None:
+    """Ask the container's own interpreter, as the container's user; None where it gives no answer that counts. Of the
+    processes' environment it is told what decides imports and the variables ``names``, and nothing else."""
     nonce = secrets.token_hex(16)
     script = resources.files("patchkit.proof").joinpath("_processes_script.py").read_text("utf-8")
-    asked = json.dumps({"nonce": nonce, "files": list(files), "folders": list(folders)})
+    asked = json.dumps({"nonce": nonce, "files": list(files), "folders": list(folders), "names": list(names)})
     argv = (launch.interpreter, "-I", "-S", "-c", script, asked)
     try:
         output = target.run(Run(argv=argv, env=dict(launch.env), timeout=60)).stdout
@@ -92,14 +97,20 @@ def _inside(answer: Mapping[str, Any]) -> Inside:
 
 
 def process_findings(
-    target: Runnable, launch: Launch, expectations: Sequence[Expectation], where: str
+    target: Runnable,
+    launch: Launch,
+    expectations: Sequence[Expectation],
+    where: str,
+    refused: Sequence[RefusedEnv] = (),
 ) -> tuple[Finding, ...]:
     """What the processes of a running container tell against the patches: an error for each Python that started before
-    a patched file was there, a warning for another environment than the launch's."""
-    return tuple(judge(look_inside(target, launch, [item.path for item in expectations]), launch, where))
+    a patched file was there, or with a refused setting that is not the launch's, which stands for all; a warning for
+    another environment than the launch's in what decides imports."""
+    files, names = [item.path for item in expectations], [one.name for one in refused]
+    return tuple(judge(look_inside(target, launch, files, names=names), launch, where, refused))
 
 
-def judge(inside: Inside | None, launch: Launch, where: str) -> Iterator[Finding]:
+def judge(inside: Inside | None, launch: Launch, where: str, refused: Sequence[RefusedEnv] = ()) -> Iterator[Finding]:
     """The findings of one look; see ``process_findings``."""
     if inside is None:
         yield Finding(
@@ -123,6 +134,8 @@ def judge(inside: Inside | None, launch: Launch, where: str) -> Iterator[Finding
                     evidence=said,
                     remedy=f"restart it: docker restart {where}",
                 )
+            own = {name: value for name, value in process.env.items() if launch.env.get(name) != value}
+            yield from setting_findings(refused, own, here)
             yield from _environment(process, launch, here, said)
     if inside.hidden:
         yield Finding(

@@ -120,7 +120,9 @@ def test_a_catalog_that_lacks_the_manifest_says_that_the_gpus_are_not_known(
     other = tmp_path / "other"
     patchkit("init", other, "--package", "other", "--image", "other:*", status=0)
     done = patchkit("verify", "--container", name, "--catalog", other, "--json", status=0)
-    assert [each["what"].rpartition(", ")[2] for each in done.json["findings"]] == ["nor are its GPUs known"]
+    assert [each["what"].rpartition(", ")[2] for each in done.json["findings"]] == [
+        "nor are its GPUs and settings known"
+    ]
 
 
 @pytest.mark.engine

@@ -95,5 +95,7 @@ def test_a_program_that_travels_stands_alone_and_is_python_3_8(package: str, nam
     tree = ast.parse(program_text(package, name), feature_version=(3, 8))
     imported = [each.module for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)]
     imported += [alias.name for each in ast.walk(tree) if isinstance(each, ast.Import) for alias in each.names]
-    assert "amd_gpus" in {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
+    functions = {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
+    assert "amd_gpus" in functions
+    assert ("refused_settings" in functions) == (name == "_guard_program")
     assert [module for module in imported if module is None or module.startswith("patchkit")] == []

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from patchkit.api.prove import Verified
+from patchkit.catalog.model import RefusedEnv
+from patchkit.catalog.refused import setting_findings
 from patchkit.deliver.receipt import Receipt
 from patchkit.doctor.model import Report, check
-from patchkit.doctor.world import PatchedImage, World
+from patchkit.doctor.world import Container, PatchedImage, World
+from patchkit.errors import PatchkitError
+from patchkit.findings import Finding
 from patchkit.proof.processes import judge
+from patchkit.stack.compose_model import Model, Service, plain_name
 from patchkit.stack.log import known_lines
 from patchkit.stack.recipes.load import general_rules
 
@@ -299,6 +304,45 @@ def _deciding(config: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 @check(
+    "environment-refused",
+    "error",
+    "a server's environment has a setting under which its patches must not be used",
+    """The manifest names settings under which the patched code fails or answers wrongly, without a word. Each container
+    is looked at as it was started, and its Python processes as they were; with --compose the services as Compose
+    resolves them, with --image the image and its start script.""",
+)
+def environment_refused(world: World) -> Iterator[Report]:
+    for container in world.containers:
+        look = world.inside.get(container.id)
+        if look is not None:
+            yield from _reports(setting_findings(_refused_env(world, container), look[0].env, container.name))
+    yield from _of_processes(world, "environment-refused")
+    if isinstance(world.compose, Model):
+        for service in world.compose.services:
+            env = {name: value for name, value in service.environment.items() if value is not None}
+            refused = world.refused_env(_manifest_of(world, service))
+            yield from _reports(setting_findings(refused, env, f"service {service.name}"))
+    if world.plan is not None and not isinstance(world.plan, PatchkitError):
+        yield from _reports([finding for finding in world.plan.findings if finding.id == "environment-refused"])
+
+
+def _refused_env(world: World, container: Container) -> tuple[RefusedEnv, ...]:
+    done = world.verified.get(container.id)
+    return world.refused_env(done.receipt.manifest) if isinstance(done, Verified) else ()
+
+
+def _manifest_of(world: World, service: Service) -> str:
+    """The name of the manifest that a service's image was patched by, or that is for it; empty where there is none."""
+    for receipt in world.receipts.values():
+        if isinstance(receipt, Receipt):
+            names = [plain_name(each.partition(":")[2]) for each in (receipt.origin, receipt.delivered)]
+            pinned = service.image.rpartition("@")[2] in receipt.delivered_identity.digests
+            if pinned or plain_name(service.image) in names:
+                return receipt.manifest
+    return world.manifest_for(service.image) if service.image else ""
+
+
+@check(
     "processes-unseen",
     "error",
     "a container's processes could not be looked at",
@@ -312,9 +356,13 @@ def _of_processes(world: World, name: str) -> Iterator[Report]:
     for container in world.containers:
         look = world.inside.get(container.id)
         if look is not None:
-            for finding in judge(look[1], look[0], container.name):
-                if finding.id == name:
-                    yield Report(finding.what, finding.where, finding.evidence, finding.remedy)
+            found = judge(look[1], look[0], container.name, _refused_env(world, container))
+            yield from _reports([finding for finding in found if finding.id == name])
+
+
+def _reports(findings: Iterable[Finding]) -> Iterator[Report]:
+    for finding in findings:
+        yield Report(finding.what, finding.where, finding.evidence, finding.remedy)
 
 
 @check(
@@ -368,8 +416,7 @@ def known_bad(world: World) -> Iterator[Report]:
     lines = general_rules(world.question.catalog).log
     for container in world.containers:
         text = "\n".join(world.logs.get(container.id, ()))
-        for finding in known_lines(text, lines, container.name):
-            yield Report(finding.what, finding.where, finding.evidence, finding.remedy)
+        yield from _reports(known_lines(text, lines, container.name))
 
 
 @check(

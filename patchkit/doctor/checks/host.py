@@ -78,7 +78,9 @@ def gpu_refused(world: World) -> Iterator[Report]:
     for container in world.containers:
         done = world.verified.get(container.id)
         if isinstance(done, Verified):
-            yield from _refused(world.gpus_for(done.receipt.manifest), world.gpus.get(container.id, ()), container.name)
+            manifest = world.manifest(done.receipt.manifest)
+            wanted = manifest.gpus if manifest else None
+            yield from _refused(wanted, world.gpus.get(container.id, ()), container.name)
     elsewhere = world.engine is not None and world.engine.is_remote
     if world.plan is not None and not isinstance(world.plan, PatchkitError) and not elsewhere:
         wanted, here = world.plan.match.manifest.gpus, amd_gpus(_ROOT)

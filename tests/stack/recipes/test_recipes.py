@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import pytest
 
 from patchkit.catalog.load import load_catalog
+from patchkit.catalog.refused import setting_findings
 from patchkit.cli import main, root
 from patchkit.errors import BadInput
+from patchkit.findings import Finding
 from patchkit.stack import compose_model
 from patchkit.stack.lint import run
 from patchkit.stack.lint.composefile import starts_in_compose
@@ -178,6 +181,27 @@ def test_the_health_probe_tells_a_serving_server_from_a_silent_one() -> None:
 def test_every_manifest_that_a_machine_needs_is_in_the_catalog() -> None:
     known = {manifest.name for manifest in load_catalog().manifests}
     assert {each.patches for each in FLINT.hardware.values() if each.patches} <= known
+
+
+def refused_in(services: Sequence[compose_model.Service], manifest: str) -> list[Finding]:
+    refused = next((each.refused_env for each in load_catalog(REPOSITORY).manifests if each.name == manifest), ())
+    settings = [{name: value or "" for name, value in each.environment.items()} for each in services]
+    return [finding for env in settings for finding in setting_findings(refused, env, "")]
+
+
+@pytest.mark.parametrize("file", sorted((REPOSITORY / "compose").glob("*.yaml")), ids=lambda file: file.stem)
+def test_no_ready_stack_sets_what_any_manifest_refuses(file: Path) -> None:
+    services = compose_model.read([file]).services
+    assert [found for each in load_catalog(REPOSITORY).manifests for found in refused_in(services, each.name)] == []
+
+
+@pytest.mark.parametrize("choice", every_choice(), ids=lambda each: each.hardware_name)
+def test_no_recipe_writes_what_its_manifest_refuses(choice: Choice, tmp_path: Path) -> None:
+    rendered = render(choice)
+    (tmp_path / "compose.yaml").write_text(rendered.compose)
+    assert refused_in(compose_model.read([tmp_path / "compose.yaml"]).services, choice.hardware.patches) == []
+    refused = {one.name for each in load_catalog(REPOSITORY).manifests for one in each.refused_env}
+    assert [name for name in refused if name in rendered.serve + rendered.run + "".join(rendered.install)] == []
 
 
 def test_all_recorded_figures_of_the_page_are_told() -> None:
