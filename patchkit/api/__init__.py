@@ -13,17 +13,17 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from patchkit.api.deliver import Applied, Delivery, Done, Mode, Step, apply, refuse_remote
 from patchkit.api.look import Options, facts, launch_for, look, opened, refuse_unless_deliverable, remedy_for, status
-from patchkit.api.overlays import OverlayParts, overlay_parts, overlay_text, pinned
 
 if TYPE_CHECKING:
     from patchkit.api.authoring import Prose, edit, save
     from patchkit.api.containers import apply_to_container, container_status, verify_container
+    from patchkit.api.deliver import Applied, Delivery, Done, Mode, Step, apply, refuse_remote
     from patchkit.api.following import Rebase, Retirement, Settled, Update, check_update, rebase, retire, survey
     from patchkit.api.hosts import HostAnswer, differences, verify_hosts
     from patchkit.api.importing import Wanted, import_change, import_container
     from patchkit.api.locks import check_lock, lock
+    from patchkit.api.overlays import OverlayParts, overlay_parts, overlay_text, pinned
     from patchkit.api.prove import Verified, verify
     from patchkit.api.reverting import Reverted, revert_container, revert_image, revert_overlay
 
@@ -79,15 +79,22 @@ __all__ = [
 
 #: What only some commands need is imported at its first use: a package index costs half of a second.
 _LATER = {
+    "Applied": "deliver",
+    "Delivery": "deliver",
+    "Done": "deliver",
     "HostAnswer": "hosts",
+    "Mode": "deliver",
+    "OverlayParts": "overlays",
     "Prose": "authoring",
     "Rebase": "following",
     "Retirement": "following",
     "Reverted": "reverting",
     "Settled": "following",
+    "Step": "deliver",
     "Update": "following",
     "Verified": "prove",
     "Wanted": "importing",
+    "apply": "deliver",
     "apply_to_container": "containers",
     "check_lock": "locks",
     "check_update": "following",
@@ -97,7 +104,11 @@ _LATER = {
     "import_change": "importing",
     "import_container": "importing",
     "lock": "locks",
+    "overlay_parts": "overlays",
+    "overlay_text": "overlays",
+    "pinned": "overlays",
     "rebase": "following",
+    "refuse_remote": "deliver",
     "retire": "following",
     "revert_container": "reverting",
     "revert_image": "reverting",

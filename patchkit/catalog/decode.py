@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import types
 import typing
@@ -28,6 +29,7 @@ class _Invalid:
 _INVALID = _Invalid()
 
 
+@functools.cache
 def fields_of(cls: type) -> dict[str, tuple[Any, Key, bool]]:
     """The YAML keys of a class: name -> (type without its ``Key``, the ``Key``, whether it must be given). A field
     without a ``Key`` is none of the YAML's."""

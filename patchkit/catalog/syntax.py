@@ -48,6 +48,8 @@ def guard(tree: ast.Module, names: Collection[str]) -> Guard:
     """What tests as one of the functions ``names`` does: a call of it, a name or attribute to which the whole file
     assigns nothing but such tests, or an ``and`` with one of them. A function that is assigned to or is a parameter
     itself could be any other, so that its calls count for nothing. What the function says cannot be told."""
+    if not names:
+        return lambda test: False
     assigned: dict[str, list[ast.expr | None]] = {}
     for name, value in _assigned(tree):
         assigned.setdefault(name, []).append(value)

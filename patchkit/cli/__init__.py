@@ -7,6 +7,7 @@ Adding a command takes a module ``cli/<name>.py`` (dashes become underscores) th
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -92,6 +93,8 @@ def root() -> None:
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 refused or not proven, 2 wrong call or input, 3 out of reach."""
     arguments = sys.argv[1:] if argv is None else argv
+    # By default Python looks for cycles after every few hundred new objects: an eighth of a short run, for nothing.
+    gc.set_threshold(100_000)
     # An exit and not an end: what was created for a moment (containers, temporary files) is taken away on the way out.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
