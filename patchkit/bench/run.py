@@ -10,11 +10,12 @@ from typing import Any
 from patchkit.bench import generate, serve
 from patchkit.bench.model import SCENARIOS, Report, Run, Scenario
 from patchkit.errors import BadInput, Unreachable
+from patchkit.images import edit
 from patchkit.images.engine import engine
 from patchkit.stack.openai import Server, models
 
 #: Label of a patched image or of a container with its overlay; equal on every machine that runs the same patched code.
-_LABELS = ("dev.patchkit.fingerprint", "dev.patchkit.receipt")
+_LABELS = (edit.FINGERPRINT, edit.RECEIPT)
 
 
 @dataclass(frozen=True, slots=True)

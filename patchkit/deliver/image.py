@@ -17,12 +17,11 @@ from patchkit.plan import Plan, PlannedFile
 from patchkit.site.model import Site
 from patchkit.site.pycache import source_of
 
-LABEL = "dev.patchkit."
-LABEL_RECEIPT = LABEL + "receipt"
-LABEL_FINGERPRINT = LABEL + "fingerprint"
-LABEL_ORIGIN_KIND = LABEL + "origin.kind"
-LABEL_ORIGIN_NAME = LABEL + "origin.name"
-LABEL_ORIGIN_DIGEST = LABEL + "origin.digest"
+LABEL_RECEIPT = edit.RECEIPT
+LABEL_FINGERPRINT = edit.FINGERPRINT
+LABEL_ORIGIN_KIND = edit.ORIGIN_KIND
+LABEL_ORIGIN_NAME = edit.ORIGIN_NAME
+LABEL_ORIGIN_DIGEST = edit.ORIGIN_DIGEST
 
 #: The receipt's name inside the package's dist-info folder.
 LAYER_RECEIPT = "patchkit.json"

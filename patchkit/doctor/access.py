@@ -5,9 +5,9 @@ from __future__ import annotations
 import posixpath
 
 from patchkit.images.model import Entry
+from patchkit.images.paths import MAX_LINKS, rows
 from patchkit.site.view import View
 
-_MAX_LINKS = 40  # Linux follows 40 symlinks before ELOOP: path_resolution(7)
 _SEARCH, _RUN = 0o1, 0o5
 
 
@@ -26,7 +26,7 @@ def first_closed(view: View, path: str, user: str) -> Entry | None:
         part = todo.pop()
         step = posixpath.dirname(here) if part == ".." else posixpath.join(here, part)
         entry = view.lstat(step)
-        if entry is not None and entry.kind == "symlink" and links < _MAX_LINKS:
+        if entry is not None and entry.kind == "symlink" and links < MAX_LINKS:
             links += 1
             here = "/" if entry.target.startswith("/") else here
             todo += [part for part in reversed(entry.target.split("/")) if part not in ("", ".")]
@@ -45,14 +45,10 @@ def _ids(view: View, user: str) -> tuple[int, set[int]]:
     """User and groups as engines take them from ``uid[:gid]`` or names: /etc/passwd decides, and a number that it does
     not know has group 0 (https://docs.docker.com/reference/dockerfile/#user)."""
     name, _, group = (user or "0").partition(":")
-    found = next((row for row in _rows(view, "/etc/passwd") if len(row) > 3 and name in (row[0], row[2])), None)
+    found = next((row for row in rows(view.fs, "/etc/passwd") if len(row) > 3 and name in (row[0], row[2])), None)
     uid = int(found[2]) if found and found[2].isdigit() else int(name) if name.isdigit() else 0
-    rows = [row for row in _rows(view, "/etc/group") if len(row) > 3 and row[2].isdigit()]
+    known = [row for row in rows(view.fs, "/etc/group") if len(row) > 3 and row[2].isdigit()]
     if group:
-        return uid, {int(group)} if group.isdigit() else {int(row[2]) for row in rows if row[0] == group}
-    groups = {int(row[2]) for row in rows if found and found[0] in row[3].split(",")}
+        return uid, {int(group)} if group.isdigit() else {int(row[2]) for row in known if row[0] == group}
+    groups = {int(row[2]) for row in known if found and found[0] in row[3].split(",")}
     return uid, groups | {int(found[3]) if found and found[3].isdigit() else 0}
-
-
-def _rows(view: View, path: str) -> list[list[str]]:
-    return [line.split(":") for line in (view.text(path) or "").splitlines()]

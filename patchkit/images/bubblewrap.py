@@ -15,7 +15,7 @@ from typing import IO, Literal
 
 from patchkit.errors import Unreachable
 from patchkit.images import paths
-from patchkit.images.model import Filesystem, Run, RunResult
+from patchkit.images.model import DEFAULT_PATH, Filesystem, Run, RunResult
 
 #: HOME inside the sandbox is its tmpfs, as it is in a container that patchkit starts.
 _HOME = "/tmp"  # noqa: S108
@@ -122,7 +122,7 @@ def _devices(wanted: Run) -> list[str]:
 
 
 def _env(wanted: Run) -> dict[str, str]:
-    return {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", **wanted.env, "HOME": _HOME}
+    return {"PATH": DEFAULT_PATH, **wanted.env, "HOME": _HOME}
 
 
 def _ids(fs: Filesystem, user: str) -> tuple[int, int]:
@@ -132,12 +132,10 @@ def _ids(fs: Filesystem, user: str) -> tuple[int, int]:
         patchkit.errors.Unreachable: ``cannot-run``: the image knows no such user.
     """
     name, _, group = user.partition(":")
-    lines = [line.split(":") for line in (paths.read(fs, "/etc/passwd") or b"").decode("utf-8", "replace").splitlines()]
-    found = next((line for line in lines if len(line) > 3 and name in (line[0], line[2])), None)
+    found = next((row for row in paths.rows(fs, "/etc/passwd") if len(row) > 3 and name in (row[0], row[2])), None)
     uid, gid = (found[2], found[3]) if found else (name or "0", "0")
     if group:
-        text = (paths.read(fs, "/etc/group") or b"").decode("utf-8", "replace")
-        rows = [line.split(":") for line in text.splitlines()]
+        rows = paths.rows(fs, "/etc/group")
         gid = next((row[2] for row in rows if len(row) > 2 and group == row[0]), group)
     if not (uid.isdecimal() and gid.isdecimal()):
         raise Unreachable("cannot-run", f"the image has no user {user!r}", remedy="name a user by its numbers")

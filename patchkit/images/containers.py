@@ -16,7 +16,7 @@ from pathlib import Path
 from patchkit.errors import BadInput, Refused, Unreachable
 from patchkit.images import sandbox
 from patchkit.images.daemon_files import ArchiveFilesystem
-from patchkit.images.engine import Engine, EngineError, Json
+from patchkit.images.engine import Engine, EngineError, Json, as_digest
 from patchkit.images.hostfs import HostFilesystem
 from patchkit.images.model import Change, Filesystem, Reference, Run, RunResult
 
@@ -118,8 +118,7 @@ class Container:
     @property
     def image(self) -> Reference:
         """The image that it was made from, by ID: its tag may stand for another one by now."""
-        name = str(self.inspected["Image"])
-        return Reference("docker-daemon", name if name.startswith("sha256:") else f"sha256:{name}")
+        return Reference("docker-daemon", as_digest(str(self.inspected["Image"])))
 
     @property
     def image_name(self) -> str:

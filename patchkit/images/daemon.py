@@ -11,13 +11,22 @@ from patchkit.errors import Unreachable
 from patchkit.images import TRANSPORTS, Access, daemon_write, edit, parse_reference, rawjson, sandbox
 from patchkit.images.daemon_files import ArchiveFilesystem, OverlayFilesystem, overlay_folders
 from patchkit.images.daemon_store import Documents, documents
-from patchkit.images.engine import Engine, Json, engine, split_tag
+from patchkit.images.engine import Engine, Json, engine, image_id, split_tag
 from patchkit.images.layer import sha256
-from patchkit.images.model import Derivation, Derived, Filesystem, Identity, Image, Reference, Run, RunResult
-from patchkit.images.paths import read, stat
+from patchkit.images.model import (
+    DEFAULT_PATH,
+    Derivation,
+    Derived,
+    Filesystem,
+    Identity,
+    Image,
+    Reference,
+    Run,
+    RunResult,
+)
+from patchkit.images.paths import rows, stat
 from patchkit.images.platforms import matches
 
-_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: Names in a folder and three levels below, one JSON line a folder: where the copies of a package are looked for.
 _LIST = """
 import json, os, sys
@@ -162,14 +171,13 @@ class DaemonImage:
         user = str(run.user if run.user is not None else inner.get("User") or "").partition(":")[0]
         if told or user in ("", "0", "root"):
             return told or "/root"
-        passwd = read(self.fs, "/etc/passwd") or b""
-        rows = [line.split(":") for line in passwd.decode("utf-8", "replace").splitlines()]
-        return next((row[5] for row in rows if len(row) > 5 and user in (row[0], row[2])), "/")
+        known = rows(self.fs, "/etc/passwd")
+        return next((row[5] for row in known if len(row) > 5 and user in (row[0], row[2])), "/")
 
     def _list(self, path: str) -> Mapping[str, Sequence[str]] | None:
         """The names in a folder and below, asked of the image's own Python; None where there is none or it fails."""
         env = dict(item.partition("=")[::2] for item in (self.inspected.get("Config") or {}).get("Env") or [])
-        for folder in env.get("PATH", _DEFAULT_PATH).split(":"):
+        for folder in env.get("PATH", DEFAULT_PATH).split(":"):
             for name in ("python3", "python"):
                 python = stat(self.fs, f"{folder}/{name}")
                 if python is not None and python.kind == "file":
@@ -233,12 +241,6 @@ def _listed(output: bytes) -> Mapping[str, Sequence[str]] | None:
     except (ValueError, TypeError, RecursionError):
         return None
     return found
-
-
-def image_id(inspected: Json) -> str:
-    """The ID as digests are spelled; podman leaves ``sha256:`` off in places."""
-    name = str(inspected["Id"])
-    return name if name.startswith("sha256:") else f"sha256:{name}"
 
 
 def nearest_config(inspected: Json) -> bytes:

@@ -21,7 +21,7 @@ from patchkit.errors import Refused
 from patchkit.images import daemon_cache
 from patchkit.images.daemon_cache import Known
 from patchkit.images.engine import Engine, EngineError, Json
-from patchkit.images.model import MAX_READ, Entry, EntryKind
+from patchkit.images.model import HOST_XATTRS, MAX_READ, Entry, EntryKind, kind_of
 
 #: ``listdir`` reads at most so much of a folder's archive before it takes another road: site-packages hold gigabytes.
 LIST_BUDGET = 8 * 1024 * 1024
@@ -30,9 +30,6 @@ _AT_ONCE = 1024 * 1024
 
 #: A folder's path -> the names in it, for that folder and some below; None where they cannot be told.
 Lister = Callable[[str], Mapping[str, Sequence[str]] | None]
-
-#: Not the image's: overlayfs's marks, and SELinux labels, which are this machine's.
-_STORES_OWN = ("trusted.overlay.", "user.overlay.", "security.selinux")
 
 # Go's fs.FileMode, in which the archive API tells an entry's kind
 _GO_SYMLINK = 1 << 27
@@ -71,7 +68,7 @@ class OverlayFilesystem:
         if found is None:
             return None
         host, status = found[0]
-        kind = _kind(status.st_mode)
+        kind = kind_of(status.st_mode)
         return Entry(
             path=path,
             kind=kind,
@@ -333,14 +330,6 @@ def _too_large(path: str, size: int, limit: int) -> Refused:
     return Refused("file-too-large", f"the file has {size} bytes, more than the {limit} allowed", where=path)
 
 
-def _kind(mode: int) -> EntryKind:
-    if stat.S_ISREG(mode):
-        return "file"
-    if stat.S_ISDIR(mode):
-        return "dir"
-    return "symlink" if stat.S_ISLNK(mode) else "other"
-
-
 def _is_whiteout(status: os.stat_result) -> bool:
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
 
@@ -367,5 +356,5 @@ def _xattr(host: str, name: str) -> bytes | None:
 
 def _xattrs(host: str) -> dict[str, bytes]:
     """The xattrs that belong to the image."""
-    names = [name for name in os.listxattr(host, follow_symlinks=False) if not name.startswith(_STORES_OWN)]
+    names = [name for name in os.listxattr(host, follow_symlinks=False) if not name.startswith(HOST_XATTRS)]
     return {name: os.getxattr(host, name, follow_symlinks=False) for name in names}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import io
 import tarfile
 from collections.abc import Sequence
@@ -20,7 +19,8 @@ from patchkit import cache
 from patchkit.errors import PatchkitError
 from patchkit.images import edit, rawjson
 from patchkit.images.daemon_files import never_started
-from patchkit.images.engine import Engine, EngineError, Json
+from patchkit.images.engine import Engine, EngineError, Json, image_id
+from patchkit.images.layer import sha256
 
 _SHOWN = "/.patchkit-store"
 
@@ -41,24 +41,23 @@ def documents(engine: Engine, inspected: Json) -> Documents | None:
     reader = _Reader(engine, str(inspected["Id"]))
     if engine.store == "containerd":
         return _containerd(engine, inspected, reader)
-    image_id = str(inspected["Id"])
-    image_id = image_id if image_id.startswith("sha256:") else f"sha256:{image_id}"
-    digits = image_id.removeprefix("sha256:")
+    own_id = image_id(inspected)
+    digits = own_id.removeprefix("sha256:")
     root, driver = engine.info.get("DockerRootDir", ""), engine.info.get("Driver", "")
     if engine.store == "classic":
-        config = reader.read([f"{root}/image/{driver}/imagedb/content/sha256"], digits, image_id)
+        config = reader.read([f"{root}/image/{driver}/imagedb/content/sha256"], digits, own_id)
         if config is not None:
             return Documents(config, None, None, reader.road)
-        return _from_registry(inspected, image_id)
+        return _from_registry(inspected, own_id)
     # containers/storage keeps an image's documents beside each other; a name that is no plain file name is base64
     folder = [f"{root}/{driver}-images/{digits}"]
-    config = reader.read(folder, "=" + base64.b64encode(image_id.encode()).decode(), image_id)
+    config = reader.read(folder, "=" + base64.b64encode(own_id.encode()).decode(), own_id)
     if config is None:
         return None
     manifest = reader.read(folder, "manifest", None, cached_as=f"manifest-of-{digits}")
     if manifest is not None:
         named = edit.config_descriptor(rawjson.parse(manifest, "manifest"), "manifest")["digest"]
-        manifest = manifest if named == image_id else None
+        manifest = manifest if named == own_id else None
     return Documents(config, manifest, None, reader.road)
 
 
@@ -170,4 +169,4 @@ class _Reader:
 
 
 def _is(data: bytes, digest: str | None) -> bool:
-    return digest is None or "sha256:" + hashlib.sha256(data).hexdigest() == digest
+    return digest is None or sha256(data) == digest

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 
 from patchkit.errors import BadInput, Refused, Unreachable
 from patchkit.images import edit, rawjson, readback
-from patchkit.images.engine import Engine, EngineError, Json, owner, split_tag
+from patchkit.images.engine import Engine, EngineError, Json, as_digest, image_id, owner, split_tag
 from patchkit.images.layer import Layer, build_layer, sha256
-from patchkit.images.model import Derivation, Derived, Reference
+from patchkit.images.model import DEFAULT_PATH, Derivation, Derived, Reference
+from patchkit.images.oci import LAYOUT_MARK
 
 if TYPE_CHECKING:
     from patchkit.images.daemon import DaemonImage
 
-#: What an engine gives a process whose image sets no PATH; a Dockerfile build writes it into the config.
-_DEFAULT_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: What a Dockerfile build writes into the config of an image that sets no PATH.
+_DEFAULT_PATH = f"PATH={DEFAULT_PATH}"
 
 
 def derive(
@@ -192,7 +193,7 @@ def _oci_archive(config: bytes, manifest: bytes, layer: Layer | None) -> bytes:
     blobs = [manifest, config, *([layer.blob] if layer is not None else [])]
     return _tar(
         {
-            "oci-layout": b'{"imageLayoutVersion":"1.0.0"}',
+            "oci-layout": LAYOUT_MARK,
             "index.json": rawjson.dump(index),
             **{f"blobs/sha256/{sha256(blob).removeprefix('sha256:')}": blob for blob in blobs},
         }
@@ -237,7 +238,7 @@ def _build(base: DaemonImage, derivation: Derivation, layer: Layer, labels: Mapp
                 found = str(aux["ID"])
         if not found:
             raise EngineError(0, "the build told no image ID", where=engine.host)
-        return found if found.startswith("sha256:") else f"sha256:{found}"
+        return as_digest(found)
     finally:
         engine.remove_image(moment)
 
@@ -350,8 +351,6 @@ def plain_name(name: str) -> str:
 
 def image_id_of(engine: Engine, name: str) -> str | None:
     """The ID that ``name`` stands for now."""
-    from patchkit.images.daemon import image_id
-
     found = engine.inspect_image(name)
     return image_id(found) if found is not None else None
 

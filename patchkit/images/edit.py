@@ -6,7 +6,6 @@ The derived config remembers what it changed (label ``dev.patchkit.undo``), so t
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -32,7 +31,6 @@ MAX_LAYERS = 120
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
-OCI_CONFIG = "application/vnd.oci.image.config.v1+json"
 OCI_LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
@@ -46,7 +44,7 @@ def chain_id(diff_ids: Sequence[str]) -> str:
     """The ChainID of a stack of layers, bottom first; of no layers the empty string."""
     chain = ""
     for diff_id in diff_ids:
-        chain = "sha256:" + hashlib.sha256(f"{chain} {diff_id}".encode()).hexdigest() if chain else diff_id
+        chain = sha256(f"{chain} {diff_id}".encode()) if chain else diff_id
     return chain
 
 

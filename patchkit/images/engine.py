@@ -389,6 +389,16 @@ def split_tag(name: str) -> tuple[str, str]:
     return (repository, tag) if colon and "/" not in tag else (name, "")
 
 
+def as_digest(name: str) -> str:
+    """An ID as digests are spelled; podman leaves ``sha256:`` off in places."""
+    return name if name.startswith("sha256:") else f"sha256:{name}"
+
+
+def image_id(inspected: Json) -> str:
+    """The ID in an engine's account of an image."""
+    return as_digest(str(inspected["Id"]))
+
+
 def owner() -> str:
     """This process, named so that another patchkit on the same machine can tell whether it still runs."""
     return f"{_here()}.{os.getpid()}.{_started(os.getpid())}"

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import posixpath
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 
 from patchkit.errors import Refused, Unreachable
-from patchkit.images.model import MAX_READ, Change, Entry
+from patchkit.images.model import HOST_XATTRS, MAX_READ, Change, Entry, kind_of
 
 _PART = ".patchkit-part"
-#: These belong to the host and mean nothing in an image.
-_HOST_XATTRS = ("security.selinux", "trusted.", "user.overlay.")
 
 
 class HostFilesystem:
@@ -39,12 +38,11 @@ class HostFilesystem:
             mode = facts.st_mode
             target = os.readlink(name, dir_fd=folder) if stat.S_ISLNK(mode) else ""
             attributes = _xattrs(f"/proc/self/fd/{folder}/{name}")
-        checks = (("file", stat.S_ISREG), ("dir", stat.S_ISDIR), ("symlink", stat.S_ISLNK))
-        kind = next((kind for kind, check in checks if check(mode)), "other")
+        kind = kind_of(mode)
         size = facts.st_size if kind == "file" else 0
         return Entry(
             path,
-            kind,  # type: ignore[arg-type]
+            kind,
             mode & 0o7777,
             facts.st_uid,
             facts.st_gid,
@@ -174,7 +172,7 @@ class HostFilesystem:
                 except (FileNotFoundError, NotADirectoryError):
                     below = None
                 except OSError as error:
-                    if error.errno != 40:  # ELOOP: a link where a folder was asked for
+                    if error.errno != errno.ELOOP:  # a link where a folder was asked for
                         raise
                     below = None
                 os.close(handle)
@@ -195,7 +193,7 @@ class HostFilesystem:
 
 def _xattrs(path: str) -> Mapping[str, bytes]:
     try:
-        names = [name for name in os.listxattr(path, follow_symlinks=False) if not name.startswith(_HOST_XATTRS)]
+        names = [name for name in os.listxattr(path, follow_symlinks=False) if not name.startswith(HOST_XATTRS)]
         return {name: os.getxattr(path, name, follow_symlinks=False) for name in sorted(names)}
     except OSError:  # a file system without them
         return {}

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from patchkit import cache
 from patchkit.errors import Refused
-from patchkit.images.model import Entry
+from patchkit.images.model import HOST_XATTRS, Entry
+from patchkit.images.paths import MAX_LINKS
 from patchkit.images.stream import MAX_HEADER, Blob, LayerStream, Mark, bad_layer, hostile_layer, read_at
 
 #: Raised when the meaning of the tables changes: an old index is made again.
@@ -28,8 +29,6 @@ _MAX_ENTRIES = 5_000_000
 #: Files up to this size get their own hash in the index and are kept in the cache once read.
 _SMALL = 8 * 1024 * 1024
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
-#: These belong to the host that wrote them and mean nothing elsewhere.
-_HOST_XATTRS = ("security.selinux", "trusted.overlay.", "user.overlay.")
 _TABLES = """
 CREATE TABLE entry (path BLOB PRIMARY KEY, kind TEXT, mode INT, uid INT, gid INT, size INT, mtime INT, target BLOB,
                     xattrs TEXT, offset INT, sparse TEXT, sha256 TEXT, parent BLOB) WITHOUT ROWID;
@@ -227,7 +226,7 @@ class Rows:
                 done = here
                 continue
             links += 1
-            if links > 40:
+            if links > MAX_LINKS:
                 raise Refused("hostile-layer", "symbolic links in a circle", where=path)
             done = "/" if target.startswith("/") else done
             todo.extend(reversed(target.split("/")))
@@ -347,7 +346,7 @@ def _xattrs(headers: Mapping[str, str]) -> str:
     found = {
         key.removeprefix("SCHILY.xattr."): value.encode("utf-8", "surrogateescape").hex()
         for key, value in headers.items()
-        if key.startswith("SCHILY.xattr.") and not key.removeprefix("SCHILY.xattr.").startswith(_HOST_XATTRS)
+        if key.startswith("SCHILY.xattr.") and not key.removeprefix("SCHILY.xattr.").startswith(HOST_XATTRS)
     }
     return json.dumps(found, sort_keys=True) if found else ""
 

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 EntryKind = Literal["file", "dir", "symlink", "other"]
 
+#: Where programs are looked for when the image does not say: moby, oci/defaults.go (DefaultPathEnv).
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+#: Extended attributes that are not an image's: SELinux labels and overlayfs's marks belong to the host that wrote them.
+HOST_XATTRS = ("security.selinux", "trusted.overlay.", "user.overlay.")
+
 #: No single file that patchkit reads out of an image is larger; RECORD of the largest wheels is about 1 MB.
 MAX_READ = 64 * 1024 * 1024
+
+
+def kind_of(mode: int) -> EntryKind:
+    """The kind that a file's ``st_mode`` tells."""
+    checks: tuple[tuple[EntryKind, Callable[[int], bool]], ...] = (
+        ("file", stat.S_ISREG),
+        ("dir", stat.S_ISDIR),
+        ("symlink", stat.S_ISLNK),
+    )
+    return next((kind for kind, check in checks if check(mode)), "other")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import posixpath
 from patchkit.errors import Refused
 from patchkit.images.model import Entry, Filesystem
 
-_MAX_LINKS = 40  # Linux follows 40 symlinks before ELOOP: path_resolution(7)
+MAX_LINKS = 40  # Linux follows 40 symlinks before ELOOP: path_resolution(7)
 
 
 def realpath(fs: Filesystem, path: str) -> str:
@@ -34,8 +34,8 @@ def realpath(fs: Filesystem, path: str) -> str:
             done = here
             continue
         links += 1
-        if links > _MAX_LINKS:
-            raise Refused("symlink-loop", f"more than {_MAX_LINKS} symbolic links on the way", where=path)
+        if links > MAX_LINKS:
+            raise Refused("symlink-loop", f"more than {MAX_LINKS} symbolic links on the way", where=path)
         if entry.target.startswith("/"):
             done = "/"
         todo.extend(reversed(entry.target.split("/")))
@@ -51,3 +51,8 @@ def read(fs: Filesystem, path: str) -> bytes | None:
     """The bytes of the regular file that ``path`` leads to, or None where there is no such file."""
     entry = stat(fs, path)
     return fs.read(entry.path) if entry is not None and entry.kind == "file" else None
+
+
+def rows(fs: Filesystem, path: str) -> list[list[str]]:
+    """The rows of a list as passwd(5) and group(5) are: one a line, fields between colons."""
+    return [line.split(":") for line in (read(fs, path) or b"").decode("utf-8", "replace").splitlines()]

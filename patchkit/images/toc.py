@@ -20,7 +20,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from patchkit.errors import PatchkitError
+from patchkit.images.layer import sha256
 from patchkit.images.layerindex import Found, LayerIndex, Rows, enter
+from patchkit.images.model import HOST_XATTRS
 from patchkit.images.rawjson import Object, parse
 from patchkit.images.stream import Blob, Mark, bad_layer, unpacked_from
 
@@ -95,7 +97,8 @@ class TocIndex(LayerIndex):
         digest = str(one.get("digest", "")).removeprefix("sha256:")
         if kind == "file" and (len(digest) != 64 if size else False):
             raise bad_layer(self._blob, "its table of contents lacks a digest")
-        attributes = {key: base64.b64decode(text).hex() for key, text in sorted((one.get("xattrs") or {}).items())}
+        given = sorted((one.get("xattrs") or {}).items())
+        attributes = {key: base64.b64decode(text).hex() for key, text in given if not key.startswith(HOST_XATTRS)}
         row = Found(
             "",
             kind,
@@ -126,7 +129,7 @@ def _table(blob: Blob) -> bytes:
     if blob.toc.length:
         with blob.open(blob.toc.offset, blob.toc.length) as raw:
             packed = _all(raw, blob.toc.length)
-        if "sha256:" + hashlib.sha256(packed).hexdigest() != blob.toc.digest:
+        if sha256(packed) != blob.toc.digest:
             raise bad_layer(blob, "its table of contents does not match its digest")
         import zstandard
 
@@ -149,7 +152,7 @@ def _table(blob: Blob) -> bytes:
             table = stream.read() if stream else b""
     except (zlib.error, tarfile.TarError, KeyError) as error:
         raise bad_layer(blob, f"damaged table of contents: {error}") from error
-    if "sha256:" + hashlib.sha256(table).hexdigest() != blob.toc.digest:
+    if sha256(table) != blob.toc.digest:
         raise bad_layer(blob, "its table of contents does not match its digest")
     return table
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from patchkit.errors import Refused
-from patchkit.images.model import MAX_READ, Entry, Filesystem, Mount
+from patchkit.images.model import MAX_READ, Entry, Filesystem, Mount, kind_of
 
 
 class MountedFiles:
@@ -36,11 +35,8 @@ class MountedFiles:
         except OSError:
             # An engine would make an empty folder of a source that is missing.
             return Entry(path, "dir", 0o755, 0, 0)
-        kind = "file" if stat.S_ISREG(found.st_mode) else "dir"
-        mode = stat.S_IMODE(found.st_mode)
-        return Entry(
-            path, "file" if kind == "file" else "dir", mode, found.st_uid, found.st_gid, found.st_size, _seconds(found)
-        )
+        mode, mtime = stat.S_IMODE(found.st_mode), found.st_mtime_ns // 10**9
+        return Entry(path, kind_of(found.st_mode), mode, found.st_uid, found.st_gid, found.st_size, mtime)
 
     def read(self, path: str, limit: int = MAX_READ) -> bytes:
         source = self._sources.get(path)
@@ -55,7 +51,3 @@ class MountedFiles:
     def listdir(self, path: str) -> Sequence[str]:
         added = self._children.get(path, set())
         return sorted({*added, *(self._below.listdir(path) if self._below.lstat(path) is not None else ())})
-
-
-def _seconds(found: os.stat_result) -> int:
-    return found.st_mtime_ns // 10**9

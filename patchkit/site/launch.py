@@ -11,15 +11,13 @@ from typing import Any
 
 from patchkit.errors import BadInput, Refused
 from patchkit.images import paths
-from patchkit.images.model import Entry, Filesystem
+from patchkit.images.model import DEFAULT_PATH, Entry, Filesystem
 from patchkit.site.model import Launch, LaunchForm
 from patchkit.site.script import ending_of
 from patchkit.site.shell import NotPlain
 
 #: Where the boot guard lies in an image or is mounted; it starts what follows it.
 GUARD_PATH = "/.patchkit/guard.py"
-#: What engines set where the image sets none: moby, oci/defaults.go (DefaultPathEnv).
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _MAX_STEPS = 12
 # A larger file is taken for a compiled program without being read: some transports read slowly.
@@ -200,8 +198,7 @@ def _environment(value: object) -> dict[str, str]:
 def _home(fs: Filesystem, user: str) -> str:
     """HOME as engines set it: the user's in /etc/passwd, else ``/`` (moby, daemon/oci_linux.go)."""
     name = user.partition(":")[0] or "0"
-    for line in (paths.read(fs, "/etc/passwd") or b"").decode("utf-8", "replace").splitlines():
-        fields = line.split(":")
+    for fields in paths.rows(fs, "/etc/passwd"):
         if len(fields) >= 6 and name in (fields[0], fields[2]):
             return fields[5] or "/"
     return "/root" if name in ("0", "root") else "/"

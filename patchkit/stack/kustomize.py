@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from patchkit.errors import Refused
+from patchkit.images.edit import FINGERPRINT
 from patchkit.stack import yamltext
 from patchkit.stack.overlay import OverlayMount, PinnedImage
 
 #: A ConfigMap holds no more: https://kubernetes.io/docs/concepts/configuration/configmap/
 MAX_CONFIG_MAP = 1024 * 1024
 _NAME = "patchkit-files"
-_FINGERPRINT = "dev.patchkit.fingerprint"
 
 
 def image_component(name: str, image: PinnedImage, fingerprint: str, header: str) -> dict[str, bytes]:
@@ -36,7 +36,7 @@ def image_component(name: str, image: PinnedImage, fingerprint: str, header: str
         "images": [{"name": name, "newName": repository, "digest": digest}],
         "patches": [{"path": "annotations.yaml", "target": {"kind": "Deployment"}}],
     }
-    patch = _deployment({_FINGERPRINT: fingerprint}, {})
+    patch = _deployment({FINGERPRINT: fingerprint}, {})
     return _files(header, body, {"annotations.yaml": patch})
 
 
@@ -69,7 +69,7 @@ def mount_component(
         {"name": _NAME, "mountPath": mount.target, "subPath": keys[mount.source], "readOnly": True} for mount in mounts
     ]
     patch = _deployment(
-        {_FINGERPRINT: fingerprint},
+        {FINGERPRINT: fingerprint},
         {
             "containers": [{"name": container, "volumeMounts": shown}],
             "volumes": [{"name": _NAME, "configMap": {"name": _NAME}}],

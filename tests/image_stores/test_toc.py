@@ -36,7 +36,10 @@ def big_layer() -> bytes:
         (f"{SITE}/", {"mode": 0o750, "uid": 2000}),
         (FILLER, {"data": incompressible(3_000_000)}),
         (f"{SITE}/pkg/norm.py", {"data": b"x = 1\n", "mode": 0o640, "mtime": 1700000001}),
-        (f"{SITE}/pkg/empty.py", {"data": b"", "pax": {"SCHILY.xattr.user.a": "b"}}),
+        (
+            f"{SITE}/pkg/empty.py",
+            {"data": b"", "pax": {"SCHILY.xattr.user.a": "b", "SCHILY.xattr.security.selinux": "x"}},
+        ),
         (f"{SITE}/pkg/hard.py", {"kind": tarfile.LNKTYPE, "link": f"{SITE}/pkg/norm.py"}),
         (f"{SITE}/pkg/soft.py", {"link": "norm.py"}),
         ("opt/.wh.gone", {}),
