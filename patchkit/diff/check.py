@@ -27,9 +27,11 @@ def check_python(data: bytes, path: str, version: tuple[int, int]) -> Problem | 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(data, path, feature_version=min(max(version, _OLDEST), running))
+            # By an older grammar Python only makes a tree; the way over it costs as much as all the rest.
+            older = version < running
+            source = ast.parse(data, path, feature_version=max(version, _OLDEST)) if older else data
             # Some errors are only found by the compiler: a keyword given twice, return outside of a function.
-            compile(tree, path, "exec", dont_inherit=True)
+            compile(source, path, "exec", dont_inherit=True)
     except SyntaxError as error:
         newer = (
             "" if version <= running else f" (told by Python {running[0]}.{running[1]}, older than the one asked for)"
