@@ -9,7 +9,7 @@ from pathlib import Path
 
 from patchkit.deliver.image import derivation_of
 from patchkit.deliver.receipt import Receipt
-from patchkit.findings import Finding, Severity
+from patchkit.findings import Finding
 from patchkit.images.containers import Container
 from patchkit.images.model import Change, Filesystem, Identity, Mount, Reference, Run, RunResult
 from patchkit.plan import Plan
@@ -66,25 +66,26 @@ def _dated(change: Change) -> Change:
 
 def mount_findings(container: Container, receipt: Receipt) -> list[Finding]:
     """What is wrong with the mounts of a delivery: missing ones, others over the same place, a source that was replaced
-    after the start (a file mount keeps the old inode: https://github.com/moby/moby/issues/15793)."""
+    after the start (a file mount keeps the old inode: https://github.com/moby/moby/issues/15793), and, as a warning,
+    writable ones."""
     found: list[Finding] = []
     for wanted in receipt.mounts:
         place = f"{container.name}:{wanted.target}"
         mounted = container.mount_over(wanted.target)
+        if mounted is not None and not mounted.read_only:
+            remedy = "mount it read-only, as the overlay does"
+            found.append(Finding("mount-writable", "warning", "the mount is writable", where=place, remedy=remedy))
         if mounted is None:
             what, remedy = "the patched file is not mounted", "recreate it with the overlay: docker compose up -d"
         elif mounted.source != wanted.source:
             what, remedy = f"it is {mounted.source} that is mounted there", "keep one of the two mounts"
-        elif not mounted.read_only:
-            what, remedy = "the mount is writable", "mount it read-only, as the overlay does"
         else:
             pinned = _inodes(container, wanted)
             if pinned is None or pinned[0] == pinned[1]:
                 continue
             what = f"the mount holds inode {pinned[1]}, the file on the host is {pinned[0]} now"
             remedy = "recreate the container (a restart keeps the old file)"
-        severity: Severity = "warning" if "writable" in what else "error"
-        found.append(Finding("mount-wrong", severity, what, where=place, remedy=remedy))
+        found.append(Finding("mount-wrong", "error", what, where=place, remedy=remedy))
     return found
 
 

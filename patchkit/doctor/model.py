@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from patchkit.doctor.world import World
+from patchkit.errors import PatchkitError
 from patchkit.findings import Finding, Severity
 
 
@@ -17,6 +18,12 @@ class Report:
     where: str = ""
     evidence: str = ""
     remedy: str = ""
+
+    @classmethod
+    def of(cls, told: Finding | PatchkitError) -> Report:
+        """What another part of patchkit told, as it told it."""
+        evidence = told.evidence if isinstance(told, Finding) else ""
+        return cls(told.what, told.where or "", evidence, told.remedy or "")
 
 
 Look = Callable[[World], Iterable[Report]]

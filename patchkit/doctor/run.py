@@ -30,12 +30,11 @@ def _run(check: Check, world: World) -> list[Finding]:
     try:
         return list(check.run(world))
     except PatchkitError as error:
-        return [
-            Finding(
-                "check-failed",
-                "error",
-                f"check {check.id} could not look: {error.what}",
-                where=error.where or "",
-                remedy=error.remedy or "",
-            )
-        ]
+        return [_failed(check, error.what, error.where or "", error.remedy or "")]
+    except OSError as error:  # a folder of another user, a disk that fails: the other checks' findings still count
+        return [_failed(check, error.strerror or str(error), str(error.filename or ""))]
+
+
+def _failed(check: Check, why: str, where: str, remedy: str = "") -> Finding:
+    what = f"check {check.id} could not look: {why}"
+    return Finding("check-failed", "error", what, where=where, remedy=remedy or f"patchkit doctor --explain {check.id}")

@@ -249,6 +249,11 @@ class World:
                 found[place] = error
         return found
 
+    @property
+    def readable(self) -> tuple[Receipt, ...]:
+        """The receipts that can be read."""
+        return tuple(each for each in self.receipts.values() if isinstance(each, Receipt))
+
     @once
     def verified(self) -> Mapping[str, Verified | PatchkitError]:
         """Container ID -> what its receipt says against its files as they are now, without running anything; for those
@@ -257,14 +262,19 @@ class World:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return dict(zip([item.id for item in asked], pool.map(self._verify, asked), strict=True))
 
+    @property
+    def proven(self) -> tuple[tuple[Container, Verified], ...]:
+        """The containers that could be held against their receipts, and what came of it."""
+        known = ((each, self.verified.get(each.id)) for each in self.containers)
+        return tuple((each, done) for each, done in known if isinstance(done, Verified))
+
     def patched_in_place(self, container: Container) -> bool:
         """Whether the receipt in the output folder says that this very container's files were patched."""
-        names = [each.delivered for each in self.receipts.values() if isinstance(each, Receipt)]
-        return f"container:{container.id}" in names
+        return f"container:{container.id}" in [each.delivered for each in self.readable]
 
     def expects_patches(self, container: Container) -> bool:
         """Whether something says that this container runs patched files."""
-        bound = [each for each in self.receipts.values() if isinstance(each, Receipt) and each.kind == "bind"]
+        bound = [each for each in self.readable if each.kind == "bind"]
         if self.patched_in_place(container):
             return True
         return bool(container.fingerprint or container.receipt_path) or any(
@@ -314,10 +324,9 @@ class World:
     @once
     def inside(self) -> Mapping[str, tuple[Launch, Inside | None]]:
         """Container ID -> its launch and a look at its processes, patched files and compile caches."""
-        proven = [(item, done) for item in self.containers if isinstance(done := self.verified.get(item.id), Verified)]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            looks = pool.map(lambda one: self._look(*one), proven)
-            return {item.id: look for (item, _), look in zip(proven, looks, strict=True) if look is not None}
+            looks = pool.map(lambda one: self._look(*one), self.proven)
+            return {item.id: look for (item, _), look in zip(self.proven, looks, strict=True) if look is not None}
 
     def _look(self, container: Container, done: Verified) -> tuple[Launch, Inside | None] | None:
         try:
@@ -335,9 +344,8 @@ class World:
         them left it open. It imports none of them."""
         asked = [
             (item, done)
-            for item in self.containers
-            if isinstance(done := self.verified.get(item.id), Verified)
-            and any(level.name == "bytecode" and level.state != "passed" for level in done.proof.levels)
+            for item, done in self.proven
+            if any(level.name == "bytecode" and level.state != "passed" for level in done.proof.levels)
         ]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             tables = pool.map(lambda one: self._bytecode(*one), asked)
@@ -353,10 +361,8 @@ class World:
         for all."""
         asked = [
             (item, done)
-            for item in self.containers
-            if isinstance(done := self.verified.get(item.id), Verified)
-            and (manifest := self.manifest(done.receipt.manifest))
-            and manifest.gpus
+            for item, done in self.proven
+            if (manifest := self.manifest(done.receipt.manifest)) and manifest.gpus
         ]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             answers = pool.map(lambda one: self._ask(one[0], one[1], Probe()), asked)

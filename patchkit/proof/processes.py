@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import posixpath
-import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,12 +15,13 @@ from patchkit.errors import Unreachable
 from patchkit.findings import Finding, hidden
 from patchkit.images.model import Run, Runnable
 from patchkit.proof.model import Expectation
+from patchkit.site.launch import is_python
 from patchkit.site.model import Launch
 from patchkit.site.probe import read_answers
 
 #: Start times are told in clock ticks of 10 ms, file times by the same kernel's clock.
 _TICK = 0.02
-_PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
+_DELETED = " (deleted)"  # what the kernel adds to the name of a program whose file was replaced since (proc(5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +38,8 @@ class Process:
 
     @property
     def is_python(self) -> bool:
-        """Whether its program is called python."""
-        return _PYTHON.fullmatch(posixpath.basename(self.exe)) is not None
+        """Whether its program is called as Python interpreters are, even where the file is another by now."""
+        return is_python(self.exe.removesuffix(_DELETED))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,13 @@ _MAX_STEPS = 12
 _LARGEST_SCRIPT = 1024 * 1024
 _ELF = b"\x7fELF"
 _SHEBANG_LENGTH = 255  # of the kernel: fs/binfmt_script.c, BINPRM_BUF_SIZE less one
-_PYTHON = re.compile(r"python(\d+(\.\d+)?)?t?")
+_PYTHON = re.compile(r"python(\d+(\.\d+)?)?t?")  # t: the free-threaded build (PEP 703)
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
+
+
+def is_python(program: str) -> bool:
+    """Whether a program's file is called as Python interpreters are."""
+    return _PYTHON.fullmatch(posixpath.basename(program)) is not None
 
 
 class _Unknown(Exception):  # noqa: N818
@@ -225,10 +230,8 @@ def _follow(way: _Way, argv: list[str | None], count: int) -> Launch:
     data = way.fs.read(real) if entry is not None and entry.size <= _LARGEST_SCRIPT else _ELF
     if data.startswith(b"#!"):
         return _follow_shebang(way, program, data, argv[1:], count)
-    for path in (program, real):
-        base = posixpath.basename(path)
-        if _PYTHON.fullmatch(base):
-            return _python(way, program, argv[1:], count)
+    if is_python(program) or is_python(real):
+        return _python(way, program, argv[1:], count)
     for path in (program, real):
         base = posixpath.basename(path)
         if base in _SHELLS:

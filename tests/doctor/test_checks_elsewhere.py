@@ -14,8 +14,9 @@ from patchkit.catalog.model import Gpus
 from patchkit.cli.doctor import command
 from patchkit.deliver.image import LABEL_FINGERPRINT
 from patchkit.doctor.checks import engine, host
-from patchkit.doctor.run import CHECKS
-from patchkit.doctor.world import Container, Question
+from patchkit.doctor.model import Check, Report
+from patchkit.doctor.run import CHECKS, examine
+from patchkit.doctor.world import Container, Question, World
 from patchkit.errors import BadInput
 from patchkit.images.model import Mount
 from patchkit.lifecycle import lock
@@ -26,7 +27,7 @@ from tests.site.kfd import machine
 
 def found(check, **world):
     """What one check finds in a world of the given parts."""
-    parts = {"containers": (), "engine": None, "catalog": None, "receipt_of": lambda container: None}
+    parts = {"containers": (), "proven": (), "engine": None, "catalog": None, "receipt_of": lambda container: None}
     return list(CHECKS[check].run(SimpleNamespace(**{**parts, **world})))
 
 
@@ -223,3 +224,19 @@ def test_a_person_is_told_what_was_looked_at_and_what_was_not(tmp_path, monkeypa
 
 def test_every_check_says_why_it_matters():
     assert [check.id for check in CHECKS.values() if len(check.why) < 40 or not check.why.endswith(".")] == []
+
+
+def test_a_check_that_the_system_stops_is_a_finding_and_the_others_still_tell(monkeypatch):
+    def look(world):
+        raise PermissionError(13, "Permission denied", "/secret")
+
+    def tell(world):
+        yield Report("seen")
+
+    stopped, other = Check("stopped", "note", "", "", look), Check("other", "note", "", "", tell)
+    monkeypatch.setattr("patchkit.doctor.run.CHECKS", {"stopped": stopped, "other": other})
+    monkeypatch.setattr(World, "require", lambda world: None)
+    failed, seen = examine(World())
+    assert (failed.id, failed.severity, failed.where) == ("check-failed", "error", "/secret")
+    assert "Permission denied" in failed.what
+    assert seen.id == "other"

@@ -68,10 +68,10 @@ def test_a_container_from_the_unpatched_image_fails_with_the_receipt_of_the_patc
     assert done.levels["bytes"] == "failed"
 
 
-def mounted(output):
+def mounted(output, mode="ro"):
     """The mounts of the overlay as the docker SDK takes them, and its labels."""
     receipt = json.loads((output / "receipt.json").read_text())
-    volumes = {mount["source"]: {"bind": mount["target"], "mode": "ro"} for mount in receipt["mounts"]}
+    volumes = {mount["source"]: {"bind": mount["target"], "mode": mode} for mount in receipt["mounts"]}
     return {"volumes": volumes, "labels": {"dev.patchkit.receipt": str(output / "receipt.json")}}
 
 
@@ -83,12 +83,13 @@ def test_mounted_files_are_proven_in_the_container(fixture_image, scratch, patch
     patchkit("verify", "--container", container.name, *tiny, "--require", "asserts", status=0)
 
 
+@pytest.mark.parametrize("mode", ["ro", "rw"])
 def test_a_mounted_file_that_was_replaced_on_the_host_is_found_by_its_inode(
-    fixture_image, scratch, patchkit, tiny, running, tmp_path
+    fixture_image, scratch, patchkit, tiny, running, tmp_path, mode
 ):
     image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
     patchkit("apply", "--image", image, *tiny, "--mode", "bind", status=0)
-    container = running(image, **mounted(tmp_path / ".patchkit"))
+    container = running(image, **mounted(tmp_path / ".patchkit", mode))
     source = next((tmp_path / ".patchkit/files").rglob("scale.py"))
     copy = source.with_name("new")
     copy.write_bytes(source.read_bytes())
@@ -97,6 +98,7 @@ def test_a_mounted_file_that_was_replaced_on_the_host_is_found_by_its_inode(
     assert "mount-wrong" in finding_ids(done)
     wrong = next(finding for finding in done.json["findings"] if finding["id"] == "mount-wrong")
     assert "recreate" in wrong["remedy"]
+    assert ("mount-writable" in {finding["id"] for finding in done.json["findings"]}) == (mode == "rw")
 
 
 def test_an_environment_that_overrides_the_launchs_path_is_found(fixture_image, scratch, patchkit, tiny, running):

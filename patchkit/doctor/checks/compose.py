@@ -19,7 +19,7 @@ from patchkit.stack.compose_model import Model, plain_name
 )
 def invalid(world: World) -> Iterator[Report]:
     if isinstance(world.compose, PatchkitError):
-        yield Report(world.compose.what, where=world.compose.where or "", remedy=world.compose.remedy or "")
+        yield Report.of(world.compose)
 
 
 @check(
@@ -32,13 +32,12 @@ def invalid(world: World) -> Iterator[Report]:
 def unwired(world: World) -> Iterator[Report]:
     if not isinstance(world.compose, Model):
         return
-    delivered = [each for each in world.receipts.values() if isinstance(each, Receipt)]
     origins: dict[str, Receipt | None] = {
         plain_name(image.origin_name): None for image in world.patched_images if image.origin_name
     }
     origins |= {
         plain_name(receipt.origin.partition(":")[2]): receipt
-        for receipt in delivered
+        for receipt in world.readable
         if receipt.origin.startswith("docker-daemon:")
     }
     for service in world.compose.services:
@@ -66,10 +65,9 @@ def unwired(world: World) -> Iterator[Report]:
 def undelivered(world: World) -> Iterator[Report]:
     if not isinstance(world.compose, Model):
         return
-    receipts = [receipt for receipt in world.receipts.values() if isinstance(receipt, Receipt)]
     known = {plain_name(image.origin_name) for image in world.patched_images if image.origin_name}
     known |= {plain_name(tag) for image in world.patched_images for tag in image.tags}
-    known |= {plain_name(receipt.origin.partition(":")[2]) for receipt in receipts}
+    known |= {plain_name(receipt.origin.partition(":")[2]) for receipt in world.readable}
     for service in world.compose.services:
         # A name by digest or ID is what an overlay pins.
         if not service.image or "sha256:" in service.image or plain_name(service.image) in known:

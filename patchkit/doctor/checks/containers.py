@@ -34,7 +34,6 @@ def unpatched(world: World) -> Iterator[Report]:
     named = sorted(world.patched_images, key=lambda image: bool(image.tags))
     by_origin: dict[str | tuple[str, str], PatchedImage] = {image.origin_digest: image for image in named}
     by_origin |= {(image.origin_digest, image.origin_name): image for image in named}
-    receipts = [receipt for receipt in world.receipts.values() if isinstance(receipt, Receipt)]
     for container in world.containers:
         if world.patched_in_place(container):
             continue
@@ -44,7 +43,7 @@ def unpatched(world: World) -> Iterator[Report]:
         bound = next(
             (
                 receipt
-                for receipt in receipts
+                for receipt in world.readable
                 if receipt.kind == "bind" and container.image_id in receipt.delivered_identity.digests
             ),
             None,
@@ -214,12 +213,8 @@ def bytecode_stale(world: World) -> Iterator[Report]:
     overlay; a restart keeps the old inode.""",
 )
 def mount_wrong(world: World) -> Iterator[Report]:
-    for container in world.containers:
-        done = world.verified.get(container.id)
-        if isinstance(done, Verified):
-            for finding in done.findings:
-                if finding.id == "mount-wrong" and finding.severity == "error":
-                    yield Report(finding.what, finding.where, finding.evidence, finding.remedy)
+    for _, done in world.proven:
+        yield from _reports([finding for finding in done.findings if finding.id == "mount-wrong"])
 
 
 @check(
@@ -246,9 +241,8 @@ def mount_writable(world: World) -> Iterator[Report]:
     although the file itself cannot be seen under the mount.""",
 )
 def hides_other(world: World) -> Iterator[Report]:
-    for container in world.containers:
-        done = world.verified.get(container.id)
-        if not isinstance(done, Verified) or done.receipt.kind != "bind":
+    for container, done in world.proven:
+        if done.receipt.kind != "bind":
             continue
         for file in done.receipt.files:
             shipped = world.shipped(container, file.image_path.removesuffix(file.path).rstrip("/")).get(file.path)
@@ -333,12 +327,11 @@ def _refused_env(world: World, container: Container) -> tuple[RefusedEnv, ...]:
 
 def _manifest_of(world: World, service: Service) -> str:
     """The name of the manifest that a service's image was patched by, or that is for it; empty where there is none."""
-    for receipt in world.receipts.values():
-        if isinstance(receipt, Receipt):
-            names = [plain_name(each.partition(":")[2]) for each in (receipt.origin, receipt.delivered)]
-            pinned = service.image.rpartition("@")[2] in receipt.delivered_identity.digests
-            if pinned or plain_name(service.image) in names:
-                return receipt.manifest
+    for receipt in world.readable:
+        names = [plain_name(each.partition(":")[2]) for each in (receipt.origin, receipt.delivered)]
+        pinned = service.image.rpartition("@")[2] in receipt.delivered_identity.digests
+        if pinned or plain_name(service.image) in names:
+            return receipt.manifest
     return world.manifest_for(service.image) if service.image else ""
 
 
@@ -361,8 +354,7 @@ def _of_processes(world: World, name: str) -> Iterator[Report]:
 
 
 def _reports(findings: Iterable[Finding]) -> Iterator[Report]:
-    for finding in findings:
-        yield Report(finding.what, finding.where, finding.evidence, finding.remedy)
+    yield from map(Report.of, findings)
 
 
 @check(
@@ -373,10 +365,9 @@ def _reports(findings: Iterable[Finding]) -> Iterator[Report]:
     place changes every environment; patchkit replaces files, so that the other name keeps the old bytes.""",
 )
 def shared(world: World) -> Iterator[Report]:
-    for container in world.containers:
+    for container, done in world.proven:
         look = world.inside.get(container.id)
-        done = world.verified.get(container.id)
-        mounted = {mount.target for mount in done.receipt.mounts} if isinstance(done, Verified) else set()
+        mounted = {mount.target for mount in done.receipt.mounts}
         for path, links in (look[1].links if look and look[1] else {}).items():
             if links > 1 and path not in mounted:
                 yield Report(f"it has {links} names", where=f"{container.name}:{path}")
@@ -427,9 +418,8 @@ def known_bad(world: World) -> Iterator[Report]:
     what it was for. One mechanism a file: take the edit out of the script, or make it a patch of the series.""",
 )
 def second_patcher(world: World) -> Iterator[Report]:
-    for container in world.containers:
-        done = world.verified.get(container.id)
-        targets = [file.image_path for file in done.receipt.files] if isinstance(done, Verified) else []
+    for container, done in world.proven:
+        targets = [file.image_path for file in done.receipt.files]
         for line in world.logs.get(container.id, ()):
             hit = next((target for target in targets if target in line), None)
             if hit and _NOT_WRITTEN.search(line):

@@ -24,7 +24,7 @@ _LITTLE = 5 * 2**30  # bytes: less than one image of a serving stack
 def unreachable(world: World) -> Iterator[Report]:
     error = world.engine_error
     if error is not None:
-        yield Report(error.what, where=error.where or "", remedy=error.remedy or "")
+        yield Report.of(error)
 
 
 @check(

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from patchkit.api.prove import Verified
 from patchkit.catalog.model import Gpus
 from patchkit.doctor.model import Report, check
 from patchkit.doctor.world import Container, World
@@ -75,12 +74,10 @@ def render_group(world: World) -> Iterator[Report]:
     --image this machine is asked whether any of its AMD GPUs would do.""",
 )
 def gpu_refused(world: World) -> Iterator[Report]:
-    for container in world.containers:
-        done = world.verified.get(container.id)
-        if isinstance(done, Verified):
-            manifest = world.manifest(done.receipt.manifest)
-            wanted = manifest.gpus if manifest else None
-            yield from _refused(wanted, world.gpus.get(container.id, ()), container.name)
+    for container, done in world.proven:
+        manifest = world.manifest(done.receipt.manifest)
+        wanted = manifest.gpus if manifest else None
+        yield from _refused(wanted, world.gpus.get(container.id, ()), container.name)
     elsewhere = world.engine is not None and world.engine.is_remote
     if world.plan is not None and not isinstance(world.plan, PatchkitError) and not elsewhere:
         wanted, here = world.plan.match.manifest.gpus, amd_gpus(_ROOT)
@@ -90,7 +87,7 @@ def gpu_refused(world: World) -> Iterator[Report]:
 
 def _refused(wanted: Gpus | None, gpus: Sequence[tuple[str, str]], where: str) -> Iterator[Report]:
     for finding in gpu_findings(wanted, gpus, where):
-        yield Report(finding.what, finding.where, finding.evidence, finding.remedy)
+        yield Report.of(finding)
 
 
 @check(

@@ -19,7 +19,7 @@ from patchkit.errors import PatchkitError
 def refused(world: World) -> Iterator[Report]:
     plan = world.plan
     if isinstance(plan, PatchkitError):
-        yield Report(plan.what, where=plan.where or "", remedy=plan.remedy or "")
+        yield Report.of(plan)
     elif plan is not None:
         for row in plan.refused:
             yield Report(
@@ -103,4 +103,4 @@ def _told(world: World, name: str) -> Iterator[Report]:
     if world.plan is not None and not isinstance(world.plan, PatchkitError):
         for finding in world.plan.findings:
             if finding.id == name:
-                yield Report(finding.what, finding.where, finding.evidence, finding.remedy)
+                yield Report.of(finding)

@@ -131,5 +131,5 @@ def decoy_mounts(start: Start, decoys: Collection[str]) -> Iterator[Issue]:
                 f"{mount.text} lies in {decoy}, a copy of the package that the server does not import",
                 mount.start,
                 evidence=start.source.text[mount.start : mount.end].strip(),
-                remedy="patchkit resolve IMAGE  # tells the copy that serves; patchkit compose mounts onto it",
+                remedy="patchkit resolve --image IMAGE PACKAGE  # the one that serves; patchkit compose mounts onto it",
             )
