@@ -118,12 +118,13 @@ def ask(
 def argv_of(launch: Launch, question: Question, nonce: str) -> tuple[str, ...]:
     """The command line that asks."""
     require_known(launch)
+    flags = (*launch.flags, "-B")  # a question leaves no bytecode behind; -E and -I ignore the environment's word
     asked = {
         "nonce": nonce,
         "form": launch.form,
         "argument": launch.argument,
         "interpreter": launch.interpreter,
-        "flags": list(launch.flags),
+        "flags": list(flags),
         "modules": list(question.modules),
         "files": list(question.files),
         "sources": list(question.sources),
@@ -134,7 +135,7 @@ def argv_of(launch: Launch, question: Question, nonce: str) -> tuple[str, ...]:
     }
     text = json.dumps(asked, sort_keys=True)
     pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
-    return (launch.interpreter, *launch.flags, "-c", _text("_probe_script"), *pieces)
+    return (launch.interpreter, *flags, "-c", _text("_probe_script"), *pieces)
 
 
 def read_answers(stdout: bytes, nonce: str) -> dict[str, Any]:

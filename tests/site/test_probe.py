@@ -131,6 +131,16 @@ def test_an_import_sees_only_the_modules_that_the_server_would_have_loaded(tmp_p
     assert "error" not in answer.table("imports")["pkg.lazy"]
 
 
+@pytest.mark.parametrize("flags", [(), ("-E",), ("-I",)])
+def test_a_question_leaves_no_bytecode_behind(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    layout = Layout(tmp_path, sys.executable)
+    layout.package(layout.venv())
+    answer = ask(HostImage(), launch(layout.python, flags=flags), Question(imports=["pkg.sub.mod"]))
+    for part in ("imports", "spawned"):
+        assert "error" not in answer.table(part)["pkg.sub.mod"]
+    assert not list(tmp_path.rglob("*.pyc"))
+
+
 def test_bytecode_that_would_run_is_told_with_whether_it_is_of_this_source(tmp_path: Path) -> None:
     layout = Layout(tmp_path, sys.executable)
     names = ("fresh", "stale", "unchecked", "untouched")
