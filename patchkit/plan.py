@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -20,7 +19,7 @@ from patchkit.catalog.variants import choose, groups, in_range
 from patchkit.errors import BadInput
 from patchkit.findings import Finding
 from patchkit.images.model import Entry, Identity, Reference
-from patchkit.site.model import Copy, Site
+from patchkit.site.model import Copy, Site, module_of
 
 State = Literal[
     "applies",
@@ -99,7 +98,7 @@ class PlannedFile:
     @property
     def module(self) -> str:
         """The dotted module name, empty for a file that is no Python module."""
-        return module_name(self.path)
+        return module_of(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +144,6 @@ def fingerprint_of(posts: Mapping[str, str]) -> str:
     """One sha256 (hex) over the ordered (package-relative path, post-image) pairs."""
     text = "".join(f"{path}\0{post}\n" for path, post in sorted(posts.items()))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def module_name(path: str) -> str:
-    """``vllm/models/x.py`` -> ``vllm.models.x``; empty for a file that is no Python module."""
-    if not path.endswith(".py"):
-        return ""
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +198,7 @@ def make_plan(reference: Reference, identity: Identity, match: Match, series: Se
     A listed pre-image decides, then the bytes: a version outside of the range is told, and stops nothing where every
     hunk has its exact or one unique place and the result compiles.
     """
+    package = series.manifest.package
     before = {path: fact.data if fact else None for path, fact in site.files.items()}
     chosen, rows = _choose(series, site, before, identity.platform)
     result = diff.evaluate_series(
@@ -219,11 +212,12 @@ def make_plan(reference: Reference, identity: Identity, match: Match, series: Se
     after = {**before, **result.changes}
     broken = _broken(after, result.changes, site.python)
     for entry, patch_result in zip(chosen, result.patches, strict=True):
-        rows += [_row(entry, file, site, copy, broken) for file in patch_result.files]
+        rows += [_row(entry, file, site, copy.place_of(package, file.path), broken) for file in patch_result.files]
     # A rename has one row, for its new path; the old path is among the changes.
     touched = sorted({*(row.path for row in rows if row.state != "not-applicable"), *result.changes})
     files = tuple(
-        _planned(path, copy, site, before.get(path), after.get(path), result.modes.get(path)) for path in touched
+        _planned(path, copy.place_of(package, path), site, before.get(path), after.get(path), result.modes.get(path))
+        for path in touched
     )
     order = {entry.id: index for index, entry in enumerate(series.manifest.patches)}
     return Plan(
@@ -283,7 +277,7 @@ def _range(manifest: Manifest, entry: PatchEntry) -> str:
     return ",".join(text for text in (manifest.versions, entry.versions) if text)
 
 
-def _row(entry: PatchEntry, file: diff.FileResult, site: Site, copy: Copy, broken: Mapping[str, diff.Problem]) -> Row:
+def _row(entry: PatchEntry, file: diff.FileResult, site: Site, place: str, broken: Mapping[str, diff.Problem]) -> Row:
     state: State = file.state
     detail = file.why
     # What the engine noticed beside the hunks is no news in a file that was looked at when its hash was listed.
@@ -304,7 +298,7 @@ def _row(entry: PatchEntry, file: diff.FileResult, site: Site, copy: Copy, broke
     return Row(
         patch=entry.id,
         path=file.path,
-        image_path=posixpath.join(copy.base, file.path),
+        image_path=place,
         state=state,
         detail=detail,
         pre=digest_of(file.before),
@@ -332,7 +326,7 @@ def _broken(
 
 
 def _planned(
-    path: str, copy: Copy, site: Site, before: bytes | None, after: bytes | None, git_mode: str | None
+    path: str, place: str, site: Site, before: bytes | None, after: bytes | None, git_mode: str | None
 ) -> PlannedFile:
     fact = site.files.get(path)
     mode = fact.entry.mode if fact else 0o644
@@ -340,7 +334,7 @@ def _planned(
         mode = mode | 0o111 if git_mode.endswith("755") else mode & ~0o111
     return PlannedFile(
         path=path,
-        image_path=fact.entry.path if fact else posixpath.join(copy.base, path),
+        image_path=fact.entry.path if fact else place,
         data=after,
         before=fact.entry if fact else None,
         pre=digest_of(before),

@@ -115,7 +115,7 @@ def revert_container(name: str, options: Options = Options(), *, restart: bool =
                 where=name,
                 remedy="name another start with --launch",
             )
-        restored = tuple(revert.container(running, image, site, series.paths))
+        restored = tuple(revert.container(running, image, site, series.manifest.package, series.paths))
     if not restored:
         return Reverted((), (f"{name}: every file is the image's",))
     if restart:

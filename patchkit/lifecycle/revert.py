@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -111,7 +110,7 @@ def _called(listed: Mapping[str, Any]) -> str:
     return str((listed.get("Names") or [listed["Id"]])[0]).lstrip("/")
 
 
-def container(running: Container, origin: Image, site: Site, wanted: Sequence[str]) -> list[Restored]:
+def container(running: Container, origin: Image, site: Site, package: str, wanted: Sequence[str]) -> list[Restored]:
     """Give the running container its image's own bytes back for ``wanted`` (paths from site-packages on); files that
     the image does not have are removed. Read back and compared. Returns the files that were another.
 
@@ -121,7 +120,7 @@ def container(running: Container, origin: Image, site: Site, wanted: Sequence[st
     assert site.winner is not None  # callers refuse an image without the package
     changes: list[Change] = []
     for path in wanted:
-        place = paths.realpath(origin.fs, posixpath.join(site.winner.base, path))
+        place = paths.realpath(origin.fs, site.winner.place_of(package, path))
         entry, was = origin.fs.lstat(place), paths.read(origin.fs, place)
         if digest_of(paths.read(running.fs, place)) == digest_of(was):
             continue

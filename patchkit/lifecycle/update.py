@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
-
 from patchkit.catalog.condition import mentions
 from patchkit.errors import BadInput
 from patchkit.findings import Finding
@@ -78,7 +76,7 @@ def to_do(plan: Plan, image: Image, name: str) -> list[Finding]:
 def _hints(plan: Plan, image: Image, name: str) -> list[Finding]:
     found = []
     for hint in plan.match.manifest.hints:
-        data = paths.read(image.fs, posixpath.join(plan.copy.base, hint.path))
+        data = paths.read(image.fs, plan.copy.place_of(plan.match.manifest.package, hint.path))
         if data is not None and mentions(data, hint.mentions):
             found.append(Finding("hint", "warning", hint.say, name, f"{hint.path} has {hint.mentions!r}"))
     return found

@@ -14,7 +14,7 @@ from patchkit import __version__, cache
 from patchkit.errors import Refused, Unreachable
 from patchkit.images.model import Entry, Subject
 from patchkit.site.copies import find_copies
-from patchkit.site.model import Copy, Disagreement, FileFact, Launch, Site
+from patchkit.site.model import Copy, Disagreement, FileFact, Launch, Site, module_of
 from patchkit.site.probe import Answer, Question, ask
 from patchkit.site.record import Dist, dists_in, find_dist, parse_record
 from patchkit.site.static import Module, Search, find_module, search_of
@@ -95,7 +95,7 @@ def _read(
     places = [chosen] if wanted else [copy for copy in copies if copy.serves]
     for file in files:
         found = (
-            _fact(view, place_of(copy, package, file), shipped.get(file, "")) for copy in places if copy is not None
+            _fact(view, copy.place_of(package, file), shipped.get(file, "")) for copy in places if copy is not None
         )
         fact = next((one for one in found if one is not None), None)
         facts[file] = fact
@@ -125,12 +125,6 @@ def _path_changes(view: View, search: Search, files: Sequence[str]) -> list[str]
         if module is not None and module.kind == "source" and b"__path__" in (view.read(module.origin) or b""):
             found.append(f"{module.origin} names __path__: at import it may look for its modules elsewhere")
     return found
-
-
-def place_of(copy: Copy, package: str, file: str) -> str:
-    """Where a file of the package (``vllm/models/x.py``) lies in this copy, whatever the copy's folder is called."""
-    top, _, rest = file.partition("/")
-    return posixpath.join(copy.root, rest) if top == package and rest else posixpath.join(copy.base, file)
 
 
 def _choose(view: View, copies: Sequence[Copy], wanted: str) -> Copy:
@@ -249,13 +243,6 @@ def told_place(view: View, told: object) -> str:
         return "namespace over " + ", ".join(view.real(str(folder)) for folder in locations)
     origin = str(told.get("origin"))
     return origin if told.get("kind") == "zip" else view.real(origin)
-
-
-def module_of(file: str) -> str:
-    """The dotted name of a package-relative path, empty for a file that is no module."""
-    if not file.endswith(".py"):
-        return ""
-    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def to_json(site: Site) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -49,6 +50,11 @@ class Copy:
     decoy: bool = False
     note: str = ""
 
+    def place_of(self, package: str, file: str) -> str:
+        """Where a file of the package (``vllm/models/x.py``) lies here, whatever this copy's folder is called."""
+        top, _, rest = file.partition("/")
+        return posixpath.join(self.root, rest) if top == package and rest else posixpath.join(self.base, file)
+
 
 @dataclass(frozen=True, slots=True)
 class FileFact:
@@ -91,3 +97,10 @@ class Site:
     how: Literal["static", "dynamic", "both"] = "static"
     disagreements: tuple[Disagreement, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def module_of(file: str) -> str:
+    """``vllm/models/x.py`` -> ``vllm.models.x``; empty for a file that is no Python module."""
+    if not file.endswith(".py"):
+        return ""
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

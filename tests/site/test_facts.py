@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.catalog.load import load_catalog
+from patchkit.catalog.model import Match
 from patchkit.errors import Refused, Unreachable
 from patchkit.images.model import Identity, Reference, Run, RunResult
-from patchkit.site.facts import from_json, module_of, place_of, site_facts, to_json
+from patchkit.plan import load_series, make_plan
+from patchkit.site.facts import from_json, site_facts, to_json
 from patchkit.site.findings import site_findings
 from patchkit.site.launch import launch_of
-from patchkit.site.model import Copy, Disagreement, Launch
+from patchkit.site.model import Copy, Disagreement, Launch, module_of
 from tests.site.host import HostImage
 from tests.site.roots import config, put, small_root
 from tests.site.test_copies import SITE, package, wheel
@@ -98,6 +101,27 @@ def test_a_package_whose_folder_has_another_name_is_found_file_by_file(image: St
     fact = site.files["pkg/mod.py"]
     assert fact is not None
     assert fact.path == "/src/lib/mod.py"
+
+
+def test_a_new_file_is_planned_in_the_packages_folder_whatever_that_is_called(
+    image: StillImage, tmp_path: Path
+) -> None:
+    finder = "MAPPING = {'pkg': '/src/lib'}\nNAMESPACES = {}\n"
+    put(tmp_path, f"{SITE}/__editable___pkg_finder.py", finder)
+    put(tmp_path, f"{SITE}/pkg.pth", "import __editable___pkg_finder; __editable___pkg_finder.install()\n")
+    put(tmp_path, "/src/lib/__init__.py", "a = 1\n")
+    patch = "Description: New\nOrigin: vendor\n\n--- /dev/null\n+++ b/pkg/new.py\n@@ -0,0 +1 @@\n+b = 1\n"
+    put(tmp_path, "/catalog/patches/new.patch", patch)
+    manifest = "name: pkg\npackage: pkg\nversions: '>=0'\nimages: [{match: 'x'}]\n"
+    put(tmp_path, "/catalog/manifests/pkg.yaml", manifest + "patches: [{id: new, file: patches/new.patch}]\n")
+    catalog = load_catalog(tmp_path / "catalog")
+    (listed,) = catalog.manifests
+    series = load_series(catalog, listed)
+    site = site_facts(image, image.launch, "pkg", series.paths)
+    assert site.winner is not None
+    plan = make_plan(image.reference, image.identity, Match(listed, "name", ""), series, site, site.winner)
+    assert [file.image_path for file in plan.files] == ["/src/lib/new.py"]
+    assert [row.image_path for row in plan.rows] == ["/src/lib/new.py"]
 
 
 def test_a_namespace_package_is_looked_at_in_all_its_places_in_order(image: StillImage, tmp_path: Path) -> None:
@@ -206,9 +230,9 @@ def test_a_path_tells_its_module(file: str, module: str) -> None:
 
 def test_a_file_beside_the_package_lies_in_the_copys_base() -> None:
     copy = Copy("/s/pkg", "/s", "wheel", "1")
-    assert place_of(copy, "pkg", "pkg/x.py") == "/s/pkg/x.py"
-    assert place_of(copy, "pkg", "other/x.py") == "/s/other/x.py"
-    assert place_of(Copy("/s/pkg.py", "/s", "wheel", "1"), "pkg", "pkg.py") == "/s/pkg.py"
+    assert copy.place_of("pkg", "pkg/x.py") == "/s/pkg/x.py"
+    assert copy.place_of("pkg", "other/x.py") == "/s/other/x.py"
+    assert Copy("/s/pkg.py", "/s", "wheel", "1").place_of("pkg", "pkg.py") == "/s/pkg.py"
 
 
 def test_two_answers_about_an_import_are_an_error_and_about_the_path_a_warning(
