@@ -12,9 +12,10 @@ from patchkit.api.stacks import component
 from patchkit.api.stacks import compose as compose_delivery
 from patchkit.cli import options, show
 from patchkit.cli.render import clean, document, print_json
+from patchkit.cli.verify import tell_verdict
 from patchkit.deliver.output import write_file
 from patchkit.errors import BadInput
-from patchkit.proof.verdict import verdict
+from patchkit.findings import worst
 
 
 @click.command("compose")
@@ -81,7 +82,8 @@ def command(
         engine_name="podman" if form == "podman" else "docker",
         step=lambda step: click.echo(f"{step} ...", err=True),
     )
-    for finding in composed.findings:
+    findings = (*composed.applied.findings, *composed.findings)
+    for finding in findings:
         click.echo(clean(f"{finding.severity}: {finding.where}: {finding.what} [{finding.id}]"), err=True)
     written: tuple[Path, ...] = ()
     text = ""
@@ -93,12 +95,12 @@ def command(
         if target is not None:
             write_file(target, text.encode())
             written = (target,)
-    status = max(verdict(one.proof.levels, ()) for one in composed.applied.platforms)
+    proven = max(tell_verdict(one.proof.levels, ()) for one in composed.applied.platforms)
     if as_json:
         part = {"services": list(composed.services), "text": text, "written": [str(path) for path in written]}
-        print_json(document("compose", overlay=part, findings=show.finding_parts(composed.findings)))
+        print_json(document("compose", overlay=part, findings=show.finding_parts(findings)))
     elif written:
         click.echo("\n".join(str(path) for path in written))
     else:
         click.echo(text, nl=False)
-    return status
+    return 1 if worst(findings) == "error" else proven
