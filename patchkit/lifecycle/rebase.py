@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -168,8 +168,3 @@ def _file(
         return theirs if ours is None else ours, 1
     merged = diff.merge3(base or b"", theirs, ours, names)
     return merged.data, merged.conflicts
-
-
-def summary(found: list[Rebased]) -> Mapping[str, int]:
-    """How many patches had each outcome, in the order of ``MEANING``."""
-    return {outcome: count for outcome in MEANING if (count := sum(each.outcome == outcome for each in found))}

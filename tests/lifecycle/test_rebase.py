@@ -6,7 +6,7 @@ import pytest
 
 from patchkit.catalog.header import Header
 from patchkit.errors import Refused
-from patchkit.lifecycle.rebase import rebase, summary
+from patchkit.lifecycle.rebase import rebase
 from patchkit.lifecycle.save import Draft, save
 
 WHY = Header((("Description", "Why"),))
@@ -129,7 +129,3 @@ def test_a_patch_for_another_platform_is_left_alone(with_patch, mine, tree):
     assert outcomes(rebase(series, tree("2.0", {"pkg/a.py": OLD}), lambda entry: None, LINUX)) == [
         ("fix1", "not-applicable")
     ]
-
-
-def test_the_summary_counts_each_outcome(with_patch):
-    assert summary(with_patch(FIXED)(FIXED)) == {"upstream": 1}
