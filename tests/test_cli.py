@@ -111,6 +111,23 @@ def test_a_command_that_is_nearly_one_is_told_the_one_that_was_meant():
     assert "did you mean --hardware b70x4?" in told("recipe", "flint", "--hardware", "b70").stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ("apply --container vllm --mode bind", "--mode"),
+        ("apply --container vllm --tag a --guard", "--tag, --guard"),
+        ("apply --container vllm --device /dev/dri --dry-run", "--device"),
+        ("apply --image vllm --restart", "--restart"),
+        ("verify --container vllm --gpus all", "--gpus"),
+        ("verify --container vllm --host ssh://a --receipt receipt.json", "--receipt"),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused_before_anything_is_done(arguments, named):
+    done = told(*arguments.split())
+    assert done.returncode == 2
+    assert f"{named}: without effect beside --" in done.stderr
+
+
 def test_a_catalog_is_not_started_in_a_folder_that_nobody_named(tmp_path):
     done = subprocess.run(
         [*COMMAND, "init", "", "--package", "p", "--image", "p:*"], cwd=tmp_path, capture_output=True, text=True

@@ -9,10 +9,14 @@ import click
 
 from patchkit import api
 from patchkit.cli import options, show
+from patchkit.cli.options import refuse_beside
 from patchkit.cli.render import clean, document, print_json
 from patchkit.cli.verify import requirement, tell_verdict
 from patchkit.deliver.receipt import level_json
 from patchkit.findings import counted, worst
+
+#: What is about a derived image, an overlay or a proof in a container of its own.
+_FOR_IMAGES = ("mode", "tag", "services", "force", "in_place", "guard", "shared_caches", "devices", "gpus")
 
 
 @click.command("apply")
@@ -71,6 +75,10 @@ def command(
     """
     if (image is None) == (container is None):
         raise click.UsageError("give either --image or --container")
+    if container is not None:
+        refuse_beside("--container", *_FOR_IMAGES)
+    else:
+        refuse_beside("--image", "restart")
     if dry_run:
         plan = api.status(image, options) if image else api.container_status(str(container), options)
         parts = show.plan_parts(plan)

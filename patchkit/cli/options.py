@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from patchkit.api import Options
 
@@ -25,6 +26,23 @@ output = click.option(
 )
 devices = click.option("--device", "devices", multiple=True, metavar="PATH", help="Pass a device through to the proof.")
 gpus = click.option("--gpus", metavar="SPEC", help="Pass GPUs through to the proof, as docker spells it.")
+
+
+def refuse_beside(option: str, *names: str) -> None:
+    """End with a usage error where one of the parameters ``names`` was given, which ``option`` leaves without effect:
+    what a person asks for is never dropped in silence.
+
+    Raises:
+        click.UsageError: it names all of them.
+    """
+    context = click.get_current_context()
+    given = [
+        each.opts[0]
+        for each in context.command.params
+        if each.name in names and context.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(f"{', '.join(given)}: without effect beside {option}, leave it out")
 
 
 def looking(function: F) -> F:

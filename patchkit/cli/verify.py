@@ -10,6 +10,7 @@ import click
 
 from patchkit import api
 from patchkit.cli import options, show
+from patchkit.cli.options import refuse_beside
 from patchkit.cli.render import clean, document, print_json, table
 from patchkit.deliver.output import EVIDENCE_NAME, make_folder, write_file
 from patchkit.deliver.receipt import evidence, level_json
@@ -68,8 +69,10 @@ def command(
     if image is not None and container is not None:
         raise click.UsageError("give either --image or --container")
     if hosts:
+        refuse_beside("--host", "receipt", "devices", "gpus")
         return _on_hosts(hosts, image, container, options, require, as_json)
     if container is not None:
+        refuse_beside("--container", "devices", "gpus")
         done = api.verify_container(container, options, receipt_path=receipt, output_folder=output)
     else:
         done = api.verify(image, options, receipt_path=receipt, output_folder=output, devices=devices, gpus=gpus)
