@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ from patchkit.api.prove import Verified
 from patchkit.catalog.load import load_catalog
 from patchkit.catalog.match import match
 from patchkit.catalog.model import Catalog, Manifest, RefusedEnv
+from patchkit.deliver.container import LiveContainer
 from patchkit.deliver.image import (
     LABEL_FINGERPRINT,
     LABEL_ORIGIN_DIGEST,
@@ -25,7 +26,7 @@ from patchkit.deliver.image import (
     LAYER_RECEIPT,
 )
 from patchkit.deliver.receipt import Receipt, load
-from patchkit.errors import PatchkitError, Refused
+from patchkit.errors import PatchkitError, Refused, Unreachable
 from patchkit.images import paths
 from patchkit.images.containers import Container as Files
 from patchkit.images.engine import Engine
@@ -112,6 +113,21 @@ def caches_of(launch: Launch, cwd: str) -> tuple[str, ...]:
         env.get("TORCHINDUCTOR_CACHE_DIR") or f"/tmp/torchinductor_{launch.user or 'root'}",  # noqa: S108 - theirs
         env.get("TRITON_CACHE_DIR") or f"{env.get('TRITON_HOME') or home.rstrip('/')}/.triton/cache",
     )
+
+
+def _answer(live: LiveContainer, launch: Launch, question: Probe) -> Answer:
+    """What a container's interpreter answers; ``no-answer`` is raised where it says nothing that counts."""
+    answer = ask(live, launch, question)
+    if not answer.spoke:
+        name = live.container.name
+        what = f"its interpreter gave no answer: {answer.how_it_ended}"
+        raise Unreachable("no-answer", what, where=name, remedy=f"patchkit verify --container {name}")
+    return answer
+
+
+def _known(looks: Mapping[str, T | PatchkitError]) -> Mapping[str, T]:
+    """The looks that there were."""
+    return {name: look for name, look in looks.items() if not isinstance(look, PatchkitError)}
 
 
 @dataclass
@@ -322,51 +338,61 @@ class World:
             return error
 
     @once
-    def inside(self) -> Mapping[str, tuple[Launch, Inside | None]]:
-        """Container ID -> its launch and a look at its processes, patched files and compile caches."""
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            looks = pool.map(lambda one: self._look(*one), self.proven)
-            return {item.id: look for (item, _), look in zip(self.proven, looks, strict=True) if look is not None}
+    def _looks(self) -> Mapping[str, tuple[Launch, Inside | None] | PatchkitError]:
+        def look(live: LiveContainer, launch: Launch, receipt: Receipt) -> tuple[Launch, Inside | None]:
+            files = [file.image_path for file in receipt.files]
+            names = [one.name for one in self.refused_env(receipt.manifest)]
+            return launch, look_inside(live, launch, files, caches_of(launch, live.container.cwd), names)
 
-    def _look(self, container: Container, done: Verified) -> tuple[Launch, Inside | None] | None:
-        try:
-            with running(container.id, next(iter(self.question.hosts), None)) as live:
-                launch = launch_for(live, Options(launch=done.receipt.launch_given or None))
-                files = [file.image_path for file in done.receipt.files]
-                names = [one.name for one in self.refused_env(done.receipt.manifest)]
-                return launch, look_inside(live, launch, files, caches_of(launch, live.container.cwd), names)
-        except PatchkitError:
-            return None  # it ended meanwhile
+        return self._of_each(self.proven, look)
 
     @once
-    def bytecode(self) -> Mapping[str, Mapping[str, Any]]:
-        """Container ID -> what its interpreter says of the compiled files beside the patched sources, where reading
-        them left it open. It imports none of them."""
+    def _bytecode(self) -> Mapping[str, Mapping[str, Any] | PatchkitError]:
+        def look(live: LiveContainer, launch: Launch, receipt: Receipt) -> Mapping[str, Any]:
+            sources = [file.image_path for file in receipt.files if file.path.endswith(".py")]
+            return _answer(live, launch, Probe(sources=sources)).table("bytecode")
+
         asked = [
             (item, done)
             for item, done in self.proven
             if any(level.name == "bytecode" and level.state != "passed" for level in done.proof.levels)
         ]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            tables = pool.map(lambda one: self._bytecode(*one), asked)
-            return {item.id: table for (item, _), table in zip(asked, tables, strict=True)}
-
-    def _bytecode(self, container: Container, done: Verified) -> Mapping[str, Any]:
-        sources = [file.image_path for file in done.receipt.files if file.path.endswith(".py")]
-        return self._ask(container, done, Probe(sources=sources)).table("bytecode")
+        return self._of_each(asked, look)
 
     @once
-    def gpus(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
-        """Container ID -> the AMD GPUs that it is given (render node and architecture), for those whose series is not
-        for all."""
+    def _gpus(self) -> Mapping[str, tuple[tuple[str, str], ...] | PatchkitError]:
+        def look(live: LiveContainer, launch: Launch, receipt: Receipt) -> tuple[tuple[str, str], ...]:
+            return _answer(live, launch, Probe()).gpus or ()
+
         asked = [
             (item, done)
             for item, done in self.proven
             if (manifest := self.manifest(done.receipt.manifest)) and manifest.gpus
         ]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            answers = pool.map(lambda one: self._ask(one[0], one[1], Probe()), asked)
-            return {item.id: answer.gpus or () for (item, _), answer in zip(asked, answers, strict=True)}
+        return self._of_each(asked, look)
+
+    @property
+    def inside(self) -> Mapping[str, tuple[Launch, Inside | None]]:
+        """Container ID -> its launch and a look at its processes, patched files and compile caches."""
+        return _known(self._looks)
+
+    @property
+    def bytecode(self) -> Mapping[str, Mapping[str, Any]]:
+        """Container ID -> what its interpreter says of the compiled files beside the patched sources, where reading
+        them left it open. It imports none of them."""
+        return _known(self._bytecode)
+
+    @property
+    def gpus(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
+        """Container ID -> the AMD GPUs that it is given (render node and architecture), for those whose series is not
+        for all."""
+        return _known(self._gpus)
+
+    @property
+    def unseen(self) -> Mapping[str, PatchkitError]:
+        """Container ID -> why ``inside``, ``bytecode`` or ``gpus`` lacks it, although it was to be asked."""
+        looks: tuple[Mapping[str, Any], ...] = (self._gpus, self._bytecode, self._looks)
+        return {name: why for each in looks for name, why in each.items() if isinstance(why, PatchkitError)}
 
     def manifest(self, name: str) -> Manifest | None:
         """The manifest of this name, None where the catalog has none."""
@@ -378,13 +404,21 @@ class World:
         found = self.manifest(manifest)
         return found.refused_env if found else ()
 
-    def _ask(self, container: Container, done: Verified, question: Probe) -> Answer:
-        try:
-            with running(container.id, next(iter(self.question.hosts), None)) as live:
-                launch = launch_for(live, Options(launch=done.receipt.launch_given or None))
-                return ask(live, launch, question)
-        except PatchkitError:
-            return Answer()  # it ended meanwhile
+    def _of_each(
+        self, asked: Sequence[tuple[Container, Verified]], look: Callable[[LiveContainer, Launch, Receipt], T]
+    ) -> Mapping[str, T | PatchkitError]:
+        """Container ID -> what a look into it gives, or why there was none; several at a time."""
+
+        def one(pair: tuple[Container, Verified]) -> T | PatchkitError:
+            receipt = pair[1].receipt
+            try:
+                with running(pair[0].id, next(iter(self.question.hosts), None)) as live:
+                    return look(live, launch_for(live, Options(launch=receipt.launch_given or None)), receipt)
+            except PatchkitError as error:
+                return error
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return dict(zip([item.id for item, _ in asked], pool.map(one, asked), strict=True))
 
     def shipped(self, container: Container, base: str) -> Mapping[str, str]:
         """What RECORD says that the package's files were when they were installed: path -> sha256 (hex)."""

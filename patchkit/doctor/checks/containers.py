@@ -338,19 +338,29 @@ def _manifest_of(world: World, service: Service) -> str:
 @check(
     "processes-unseen",
     "error",
-    "a container's processes could not be looked at",
-    "Without them nobody can say whether they started before the patched files were there.",
+    "a container's processes could not be looked at, or its interpreter not asked",
+    """Without an answer nobody can say whether its processes started before the patched files were there, under which
+    environment, whether a compiled file runs instead of the source, or which GPUs it is given.""",
 )
 def unseen(world: World) -> Iterator[Report]:
-    yield from _of_processes(world, "processes-unseen")
+    for container in world.containers:
+        error = world.unseen.get(container.id)
+        if error is not None:
+            yield Report(error.what, where=container.name, remedy=error.remedy or "")
+        else:
+            yield from _of_one(world, container, "processes-unseen")
 
 
 def _of_processes(world: World, name: str) -> Iterator[Report]:
     for container in world.containers:
-        look = world.inside.get(container.id)
-        if look is not None:
-            found = judge(look[1], look[0], container.name, _refused_env(world, container))
-            yield from _reports([finding for finding in found if finding.id == name])
+        yield from _of_one(world, container, name)
+
+
+def _of_one(world: World, container: Container, name: str) -> Iterator[Report]:
+    look = world.inside.get(container.id)
+    if look is not None:
+        found = judge(look[1], look[0], container.name, _refused_env(world, container))
+        yield from _reports([finding for finding in found if finding.id == name])
 
 
 def _reports(findings: Iterable[Finding]) -> Iterator[Report]:
