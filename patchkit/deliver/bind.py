@@ -12,7 +12,6 @@ from patchkit.plan import Plan, PlannedFile
 from patchkit.site.pycache import source_of
 
 _PYC_HEADER = struct.Struct("<4sIII")
-_UNCHECKED_HASH = 0b01  # PEP 552: a hash-based pyc whose check_source bit (0b10) is off
 
 
 def write_mounts(plan: Plan, output: Path) -> tuple[Mount, ...]:
@@ -45,13 +44,14 @@ def write_mounts(plan: Plan, output: Path) -> tuple[Mount, ...]:
 
 
 def _would_run(header: bytes, file: PlannedFile) -> bool:
-    """Whether Python would take this compiled file for the mounted source (PEP 552: flags, then mtime and size)."""
+    """Whether a Python would take this compiled file for the mounted source (PEP 552: flags, then mtime and size). A
+    hash-based one whatever its check_source bit: ``--check-hash-based-pycs never`` of any process overrules the bit."""
     if len(header) < _PYC_HEADER.size or file.data is None:
         return False
     flags: int
     _, flags, mtime, size = _PYC_HEADER.unpack(header[: _PYC_HEADER.size])
     if flags & 0b01:
-        return flags == _UNCHECKED_HASH
+        return True
     expected = content_mtime(file.post.removeprefix("sha256:"))
     return bool((mtime, size) == (expected & 0xFFFFFFFF, len(file.data) & 0xFFFFFFFF))
 

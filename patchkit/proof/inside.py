@@ -6,6 +6,7 @@ import importlib.util
 import marshal
 import posixpath
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from patchkit.catalog.model import Assert
@@ -84,33 +85,58 @@ def _optimization(launch: Launch) -> str:
     return f".opt-{level}" if level else ""
 
 
-def _elsewhere(launch: Launch) -> bool:
-    """Whether the launch keeps compiled files in a tree of their own: no ``__pycache__`` is looked at then."""
-    ignored = {"-I", "-E"} & set(launch.flags)
-    prefix = "" if ignored else launch.env.get("PYTHONPYCACHEPREFIX", "")
-    return bool(prefix) or any(flag.startswith("-Xpycache_prefix=") for flag in launch.flags)
+def _prefix(launch: Launch) -> str:
+    """The folder of the tree that the launch keeps compiled files in, empty where they lie in ``__pycache__``. The
+    first ``-X pycache_prefix`` decides, also an empty one. Source: docs.python.org, using/cmdline."""
+    stated = "" if {"-I", "-E"} & set(launch.flags) else launch.env.get("PYTHONPYCACHEPREFIX", "")
+    for flag in launch.flags:
+        option, _, value = flag.partition("=")
+        if option == "-Xpycache_prefix":
+            stated = value
+            break
+    return posixpath.join(launch.cwd, stated) if stated else ""
+
+
+def _caches(evidence: Evidence, item: Expectation) -> list[str]:
+    """The folders in which Python looks for the file's compiled one. Source: PEP 3147; ``sys.pycache_prefix``."""
+    folder = posixpath.dirname(item.path)
+    prefix = _prefix(evidence.launch)
+    if not prefix:
+        return [posixpath.join(folder, "__pycache__")]
+    folders = [folder]
+    if evidence.answer is None and evidence.search is not None and item.module:
+        # The tree goes by the path as imported, which may lead here through a link. An interpreter is asked about the
+        # real path only.
+        module = find_module(evidence.view, evidence.search, item.module)
+        if module is not None and evidence.view.real(module.origin) == item.path:
+            folders.append(posixpath.dirname(module.origin))
+    return [posixpath.join(prefix, one.lstrip("/")) for one in dict.fromkeys(folders)]
+
+
+def _checked(launch: Launch, flags: int) -> bool:
+    """Whether a hash-based compiled file is compared with its source. Source: PEP 552; the last option decides."""
+    words = [after for word, after in pairwise(launch.flags) if word == "--check-hash-based-pycs"]
+    checks = words[-1] if words else "default"
+    return checks == "always" or (checks != "never" and bool(flags & 2))
 
 
 def _would_run(evidence: Evidence, item: Expectation) -> dict[str, str]:
     """The compiled files that Python would take without looking at the source's text: path -> why. Source: PEP 552."""
     assert evidence.search is not None
-    folder, name = posixpath.split(item.path)
-    cache = posixpath.join(folder, "__pycache__")
+    name = posixpath.basename(item.path)
     major, minor, _ = evidence.search.python.version
     start = f"{name.removesuffix('.py')}.cpython-{major}{minor}"
     end = f"{_optimization(evidence.launch)}.pyc"
     entry = evidence.view.lstat(item.path)
     found: dict[str, str] = {}
-    for other in sorted(evidence.view.names(cache)):
-        if _elsewhere(evidence.launch) or other not in (f"{start}{end}", f"{start}t{end}"):
-            continue
-        path = evidence.view.real(posixpath.join(cache, other))
+    for place in [posixpath.join(cache, f"{start}{t}{end}") for cache in _caches(evidence, item) for t in ("", "t")]:
+        path = evidence.view.real(place)
         head = (evidence.view.read(path) or b"")[:16]
         if len(head) < 16 or entry is None:
             continue
         flags = int.from_bytes(head[4:8], "little")
         stamp = (entry.mtime & 0xFFFFFFFF).to_bytes(4, "little") + (entry.size & 0xFFFFFFFF).to_bytes(4, "little")
-        if flags & 1 and not flags & 2:
+        if flags & 1 and not _checked(evidence.launch, flags):
             found[path] = "it is never checked against its source"
         elif not flags & 1 and head[8:16] == stamp:
             found[path] = "time and size of the source fit"

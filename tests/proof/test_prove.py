@@ -216,6 +216,77 @@ def test_only_bytecode_that_this_launch_looks_at_counts(
     assert {level.name: level.state for level in proof.levels}["bytecode"] == state
 
 
+NEVER = ("--check-hash-based-pycs", "never")
+ALWAYS = ("--check-hash-based-pycs", "always")
+CHECKED = py_compile.PycInvalidationMode.CHECKED_HASH
+UNCHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH
+
+
+@pytest.mark.parametrize("run", [True, False])
+@pytest.mark.parametrize(
+    ("flags", "mode", "stale"),
+    [
+        (NEVER, CHECKED, True),
+        (NEVER, UNCHECKED, True),
+        ((*ALWAYS, *NEVER), CHECKED, True),
+        ((*NEVER, *ALWAYS), CHECKED, False),
+        (ALWAYS, UNCHECKED, False),
+    ],
+)
+def test_the_launch_says_whether_stale_bytecode_with_a_hash_is_checked(
+    tree: Tree, flags: tuple[str, ...], mode: py_compile.PycInvalidationMode, stale: bool, run: bool
+) -> None:
+    layout, launch = tree
+    source = site_of(layout) / MOD
+    py_compile.compile(str(source), invalidation_mode=mode)
+    source.write_text("value = 2\n")
+    other = dataclasses.replace(launch, flags=flags)
+    proof = prove(HostImage(), other, "pkg", [expect(site_of(layout), MOD)], run=run)
+    wanted = ("failed" if run else "not run") if stale else "passed"
+    assert level(proof, "bytecode").state == wanted
+
+
+@pytest.mark.parametrize("run", [True, False])
+@pytest.mark.parametrize(
+    ("flags", "env", "stale"),
+    [
+        (("-Xpycache_prefix={}/tree",), {}, True),
+        ((), {"PYTHONPYCACHEPREFIX": "{}/tree/"}, True),
+        ((), {"PYTHONPYCACHEPREFIX": "../tree"}, True),
+        (("-Xpycache_prefix={}/tree", "-Xpycache_prefix=/nowhere"), {}, True),
+        (("-Xpycache_prefix=",), {"PYTHONPYCACHEPREFIX": "{}/tree"}, False),
+        (("-E",), {"PYTHONPYCACHEPREFIX": "{}/tree"}, False),
+    ],
+)
+def test_stale_bytecode_in_a_tree_of_its_own_does_not_pass(
+    tree: Tree, flags: tuple[str, ...], env: dict[str, str], stale: bool, run: bool
+) -> None:
+    layout, launch = tree
+    root = layout.root
+    source = site_of(layout) / MOD
+    place = root / f"tree{source.parent}" / f"mod.{sys.implementation.cache_tag}.pyc"
+    py_compile.compile(str(source), cfile=str(place), invalidation_mode=UNCHECKED)
+    source.write_text("value = 2\n")
+    told = {name: value.format(root) for name, value in env.items()}
+    other = dataclasses.replace(launch, flags=tuple(f.format(root) for f in flags), env={**launch.env, **told})
+    proof = prove(HostImage(), other, "pkg", [expect(site_of(layout), MOD)], run=run)
+    wanted = ("failed" if run else "not run") if stale else "passed"
+    assert level(proof, "bytecode").state == wanted
+
+
+def test_a_tree_of_compiled_files_goes_by_the_path_that_an_import_takes(tree: Tree) -> None:
+    layout, launch = tree
+    base, real = site_of(layout), layout.root / "real"
+    (base / "pkg").rename(real)
+    (base / "pkg").symlink_to(real)
+    place = layout.root / f"tree{base}/pkg/sub" / f"mod.{sys.implementation.cache_tag}.pyc"
+    py_compile.compile(str(real / "sub/mod.py"), cfile=str(place), invalidation_mode=UNCHECKED)
+    (real / "sub/mod.py").write_text("value = 2\n")
+    other = dataclasses.replace(launch, flags=(f"-Xpycache_prefix={layout.root}/tree",))
+    wanted = dataclasses.replace(expect(base, MOD), path=str(real / "sub/mod.py"))
+    assert level(prove(HostImage(), other, "pkg", [wanted], run=False), "bytecode").state == "not run"
+
+
 def test_bytecode_of_this_very_source_passes(tree: Tree) -> None:
     layout, launch = tree
     py_compile.compile(str(site_of(layout) / MOD))
