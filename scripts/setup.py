@@ -19,6 +19,7 @@ from pathlib import Path
 
 # Command -> the Debian package that has it.
 TOOLS = {
+    "busybox": "busybox-static",
     "bwrap": "bubblewrap",
     "chromium": "chromium",
     "docker": "docker.io",

@@ -70,7 +70,9 @@ def serve_run(result: Mapping[str, Any], scenario: str, repetition: int) -> Run:
         "ttft_ms": tuple(ttft),
         "decode_ms": tuple(decode),
     }
-    return Run(scenario, int(result["max_concurrency"] or 0), repetition, samples, int(result.get("failed") or 0))
+    # Without an error, but also without a word: vLLM does not count it as failed.
+    failed = max(int(result.get("failed") or 0), len(result["ttfts"]) - len(ttft))
+    return Run(scenario, int(result["max_concurrency"] or 0), repetition, samples, failed)
 
 
 def _documents(path: Path, text: str) -> list[Any]:

@@ -92,7 +92,8 @@ def test_vllm_s_own_client_measures_a_real_server(
     report = measure("a", Server(real, 60), Order((SHORT,), (2,), 2, 6))
     assert [run.repetition for run in report.runs] == [0, 1]
     for run in report.runs:
-        assert len(run.samples["ttft_ms"]) == 6
+        # A model of random weights may answer without a word; that is not timed, and told.
+        assert len(run.samples["ttft_ms"]) + run.failed == 6
         assert run.samples["output_tok_s"][0] > 0
     assert report.about["generator"] == "vllm bench serve"
     assert report.about["tokenizer"] == "tiny"
