@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import socketserver
 import subprocess
@@ -20,6 +21,15 @@ import pytest
 from tests.conftest import leave_out
 
 TINY = Path(__file__).parents[1] / "catalogs/tiny"
+
+
+def tiny_with(folder: Path, keys: str) -> list[str]:
+    """The options for a copy of the small catalog, made in ``folder``, whose manifest has these keys too."""
+    root = folder / "tiny"
+    shutil.copytree(TINY, root)
+    manifest = root / "manifests/tinyserve.yaml"
+    manifest.write_text(f"{manifest.read_text()}{keys}")
+    return ["--catalog", str(root), "--manifest", "tinyserve"]
 
 
 class Outcome(NamedTuple):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 
 import pytest
 
-from tests.e2e.conftest import TINY
+from tests.e2e.conftest import tiny_with
 from tests.site import kfd
 
 SCALE = "/opt/venv/lib/python3.11/site-packages/tinyserve/ops/scale.py"
@@ -19,11 +18,7 @@ NAVI, INSTINCT = {128: "100300"}, {128: "90402"}
 @pytest.fixture
 def picky(tmp_path_factory):
     """The small catalog for some AMD GPUs only."""
-    root = tmp_path_factory.mktemp("catalog") / "tiny"
-    shutil.copytree(TINY, root)
-    manifest = root / "manifests/tinyserve.yaml"
-    manifest.write_text(f"{manifest.read_text()}gpus:\n  only: [gfx90a, gfx94?]\n  why: {WHY}\n")
-    return ["--catalog", str(root), "--manifest", "tinyserve"]
+    return tiny_with(tmp_path_factory.mktemp("catalog"), f"gpus:\n  only: [gfx90a, gfx94?]\n  why: {WHY}\n")
 
 
 @pytest.fixture

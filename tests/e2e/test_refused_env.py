@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from patchkit.api import Delivery, Options, serving
 from patchkit.errors import Refused
 from patchkit.stack.recipes.load import load_recipe
 from patchkit.stack.recipes.render import choose
-from tests.e2e.conftest import TINY
+from tests.e2e.conftest import tiny_with
 
 SCALE = "/opt/venv/lib/python3.11/site-packages/tinyserve/ops/scale.py"
 WHY = "K and V would lie apart."
@@ -31,11 +30,7 @@ SCRIPT = ["/bin/busybox", "sh", "-c", "export TINY_LAYOUT=$(cat /layout); exec t
 @pytest.fixture
 def picky(tmp_path_factory):
     """The small catalog with settings that it refuses."""
-    root = tmp_path_factory.mktemp("catalog") / "tiny"
-    shutil.copytree(TINY, root)
-    manifest = root / "manifests/tinyserve.yaml"
-    manifest.write_text(f"{manifest.read_text()}{REFUSED}")
-    return ["--catalog", str(root), "--manifest", "tinyserve"]
+    return tiny_with(tmp_path_factory.mktemp("catalog"), REFUSED)
 
 
 @pytest.fixture
