@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -54,38 +53,57 @@ def test_a_full_disk_behind_standard_output_is_told_and_no_traceback(arguments):
 
 
 @pytest.mark.engine
-def test_a_terminated_run_takes_its_containers_away(engine, fixture_image, scratch, tmp_path):
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("moment", ["at any moment", "while it is created", "while it is removed"])
+def test_a_run_that_is_ended_takes_its_containers_away(end, moment, engine, fixture_image, scratch):
     image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
-    sleeper = "import time; time.sleep(60)"
-    run = subprocess.Popen(
-        [sys.executable, "-c", _RUN, image, sleeper], env=os.environ, stderr=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    program = "pass" if "removed" in moment else "import time; time.sleep(60)"
+    run = subprocess.Popen([sys.executable, "-c", _RUN, image, program, moment, str(int(end))])
     label = {"label": "dev.patchkit.temporary"}
 
     def own():
         found = engine.api.containers(all=True, filters={**label, "ancestor": image})
         return [item for item in found if f".{run.pid}." in item["Labels"]["dev.patchkit.temporary"]]
 
-    deadline = time.monotonic() + 60
-    while not own() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert own(), "the run never started"
-    run.send_signal(signal.SIGTERM)
-    assert run.wait(60) == 128 + signal.SIGTERM
+    if moment == "at any moment":
+        deadline = time.monotonic() + 60
+        while not own() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert own(), "the run never started"
+        run.send_signal(end)
+    assert run.wait(120) == (130 if end == signal.SIGINT else 128 + end)
     assert own() == []
 
 
+#: One run in a container, and where it is asked for, the signal at the moment at which the engine has done a thing and
+#: patchkit has not heard of it.
 _RUN = """
-import signal, sys
+import os, sys
+import click
 import patchkit.cli as cli
 from patchkit.images import open_image, parse_reference
+from patchkit.images.engine import Engine
 from patchkit.images.model import Run
 
-def command(**_):
-    with open_image(parse_reference(sys.argv[1])) as image:
-        image.run(Run(argv=("/opt/venv/bin/python3", "-c", sys.argv[2])))
+image, program, moment, number = sys.argv[1:]
+real = Engine.call
 
-cli.root.main = command
+def call(self, method, path, **rest):
+    answer = real(self, method, path, **rest)
+    if moment == "while it is created" and path == "/containers/create":
+        os.kill(os.getpid(), int(number))
+    if moment == "while it is removed" and method == "DELETE":
+        os.kill(os.getpid(), int(number))
+    return answer
+
+Engine.call = call
+
+@click.command()
+def command():
+    with open_image(parse_reference(image)) as opened:
+        opened.run(Run(argv=("/opt/venv/bin/python3", "-c", program)))
+
+cli.root.main = command.main
 cli.main([])
 """
 

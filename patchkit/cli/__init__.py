@@ -96,7 +96,9 @@ def main(argv: list[str] | None = None) -> None:
     # By default Python looks for cycles after every few hundred new objects: an eighth of a short run, for nothing.
     gc.set_threshold(100_000)
     # An exit and not an end: what was created for a moment (containers, temporary files) is taken away on the way out.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         result: Any = root.main(args=arguments, prog_name="patchkit", standalone_mode=False)
     except click.exceptions.Exit as stop:

@@ -22,6 +22,7 @@ from patchkit.images import daemon_cache
 from patchkit.images.daemon_cache import Known
 from patchkit.images.engine import Engine, EngineError, Json
 from patchkit.images.model import HOST_XATTRS, MAX_READ, Entry, EntryKind, kind_of
+from patchkit.images.signals import held
 
 #: ``listdir`` reads at most so much of a folder's archive before it takes another road: site-packages hold gigabytes.
 LIST_BUDGET = 8 * 1024 * 1024
@@ -192,7 +193,8 @@ class ArchiveFilesystem:
 
     def _container(self) -> str:
         if not self._container_id:
-            self._container_id = self._engine.create(never_started(self._image_id))
+            with held():
+                self._container_id = self._engine.create(never_started(self._image_id))
         return self._container_id
 
     def _lstat(self, path: str) -> Entry | None:

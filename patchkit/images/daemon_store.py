@@ -21,6 +21,7 @@ from patchkit.images import edit, rawjson
 from patchkit.images.daemon_files import never_started
 from patchkit.images.engine import Engine, EngineError, Json, image_id
 from patchkit.images.layer import sha256
+from patchkit.images.signals import held
 
 _SHOWN = "/.patchkit-store"
 
@@ -152,20 +153,19 @@ class _Reader:
     def _mounted(self, folder: str, name: str) -> bytes | None:
         """Through the archive API of a container with the folder mounted. The folder and not the file: podman cannot
         read a file that is a mount."""
-        try:
-            container = self._engine.create(never_started(self._image_id, [(folder, _SHOWN)]))
-        except EngineError:
-            return None  # no such folder on the engine's machine, or mounts are forbidden
-        try:
-            answer = self._engine.call("GET", f"/containers/{container}/archive", params={"path": f"{_SHOWN}/{name}"})
-            with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
-                member = archive.next()
-                file = archive.extractfile(member) if member is not None and member.isreg() else None
-                return file.read(rawjson.MAX_JSON + 1) if file is not None else None
-        except (EngineError, tarfile.TarError):
-            return None
-        finally:
-            self._engine.remove(container)
+        with contextlib.ExitStack() as stack:
+            try:
+                with held():
+                    container = self._engine.create(never_started(self._image_id, [(folder, _SHOWN)]))
+                    stack.callback(self._engine.remove, container)
+                path = {"path": f"{_SHOWN}/{name}"}
+                answer = self._engine.call("GET", f"/containers/{container}/archive", params=path)
+                with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
+                    member = archive.next()
+                    file = archive.extractfile(member) if member is not None and member.isreg() else None
+                    return file.read(rawjson.MAX_JSON + 1) if file is not None else None
+            except (EngineError, tarfile.TarError):
+                return None  # no such folder on the engine's machine, or mounts are forbidden
 
 
 def _is(data: bytes, digest: str | None) -> bool:

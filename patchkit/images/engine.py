@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from patchkit.errors import PatchkitError, Unreachable
+from patchkit.images.signals import held
 
 Json = dict[str, Any]
 
@@ -27,6 +28,8 @@ Json = dict[str, Any]
 READ_TIMEOUT = 600
 #: Label of every container and tag that patchkit makes for a moment: what a killed run leaves is found by it.
 TEMPORARY_LABEL = "dev.patchkit.temporary"
+#: How often what another process's change of the engine's images undid is tried.
+_LISTINGS = _TAGGINGS = 5
 
 #: What the SDK wants to be given before the engine has been asked; such a path is never called.
 _ANY_VERSION = "1.41"
@@ -169,6 +172,13 @@ class Engine:
 
     def images(self, *labels: str) -> list[Json]:
         """The images (short form) that carry every one of ``labels`` (``key`` or ``key=value``); all without labels."""
+        for _ in range(_LISTINGS - 1):
+            try:
+                return self.get_list("/images/json", params=_filters(label=list(labels)))
+            except EngineError as error:
+                # The containerd store: somebody has just removed an image that was being listed (moby#52688).
+                if error.http != 404:
+                    raise
         return self.get_list("/images/json", params=_filters(label=list(labels)))
 
     def containers(self, *labels: str, ancestor: str | None = None, running: bool = False) -> list[Json]:
@@ -198,23 +208,30 @@ class Engine:
     # -- containers and tags that we make --------------------------------------------------------------------------
 
     def create(self, spec: Mapping[str, Any]) -> str:
-        """Create a container, not started, and return its ID. It is labelled as temporary."""
+        """Create a container, not started, and return its ID. It is labelled as temporary. Call it with signals
+        ``held`` until the ID is where its removal will look for it."""
         labels = {**spec.get("Labels", {}), TEMPORARY_LABEL: owner()}
         answer = self.call("POST", "/containers/create", body={**spec, "Labels": labels}).json()
         return str(answer["Id"])
 
     def remove(self, container: str) -> None:
         """Remove a container, running or not, with its anonymous volumes. One that is gone already is no error."""
-        try:
-            self.call("DELETE", f"/containers/{container}", params={"force": "1", "v": "1"})
-        except EngineError as error:
-            if error.http not in (404, 409):  # 409: its removal is under way
-                raise
+        with held():
+            try:
+                self.call("DELETE", f"/containers/{container}", params={"force": "1", "v": "1"})
+            except EngineError as error:
+                if error.http not in (404, 409):  # 409: its removal is under way
+                    raise
 
     def tag(self, image_id: str, name: str) -> None:
         """Let ``name`` (``repository:tag``) stand for the image."""
         repository, tag = split_tag(name)
-        self.call("POST", f"/images/{_quote(image_id)}/tag", params={"repo": repository, "tag": tag or "latest"})
+        for _ in range(_TAGGINGS):
+            self.call("POST", f"/images/{_quote(image_id)}/tag", params={"repo": repository, "tag": tag or "latest"})
+            # Podman before 4.8 writes an image's whole list of names: of two at once one is lost (podman#17515).
+            if self.kind == "docker" or self.inspect_image(name) is not None:
+                return
+        raise EngineError(0, "the name was given and is not there", where=f"{self.host}: {name}", remedy="run again")
 
     def remove_image(self, name: str) -> None:
         """Remove a tag, or an image without one, but not its untagged parents. One that is gone is no error."""

@@ -14,6 +14,7 @@ from typing import Literal
 from patchkit.errors import BadInput, Unreachable
 from patchkit.images.engine import Engine, EngineError, Json, Streams
 from patchkit.images.model import Run, RunResult
+from patchkit.images.signals import held
 
 #: HOME inside the sandbox. The real one stays visible and read-only: a tmpfs over it would hide a virtual environment
 #: or a whole interpreter below /root, and the run would tell of another Python than the one that serves.
@@ -30,16 +31,14 @@ def run(engine: Engine, image_id: str, wanted: Run, real_home: str) -> RunResult
         patchkit.errors.Unreachable: the engine is gone, or refuses to start such a container.
     """
     engine.sweep()
-    try:
-        container = engine.create(_spec(engine, image_id, wanted, real_home))
-    except EngineError as error:
-        raise _cannot_run(error, wanted) from error
-    try:
-        return _attended(engine, container, wanted)
-    except EngineError as error:
-        raise _cannot_run(error, wanted) from error
-    finally:
-        engine.remove(container)
+    with contextlib.ExitStack() as stack:
+        try:
+            with held():
+                container = engine.create(_spec(engine, image_id, wanted, real_home))
+                stack.callback(engine.remove, container)
+            return _attended(engine, container, wanted)
+        except EngineError as error:
+            raise _cannot_run(error, wanted) from error
 
 
 def _spec(engine: Engine, image_id: str, wanted: Run, real_home: str) -> Json:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,6 +81,25 @@ class Place:
                 if f"{self.prefix}:" in tag:
                     with contextlib.suppress(EngineError):
                         self.engine.remove_image(tag)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def podman_changes_names_one_at_a_time() -> Iterator[None]:
+    """Podman before 4.8 writes an image's whole list of names at once, from what it read before: of two tests that name
+    one image at the same time, one loses its name (podman#17515)."""
+
+    def alone(change: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(change)
+        def changed(holder: Any, *given: Any) -> None:
+            with engines.locked(engines.BUILD / "names") if holder.kind == "podman" else contextlib.nullcontext():
+                change(holder, *given)
+
+        return changed
+
+    with pytest.MonkeyPatch.context() as patch:
+        for holder, name in ((Engine, "tag"), (Engine, "remove_image"), (Place, "_load")):
+            patch.setattr(holder, name, alone(getattr(holder, name)))
+        yield
 
 
 @pytest.fixture(scope="session")

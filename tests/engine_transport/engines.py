@@ -57,14 +57,14 @@ def running(kind: str) -> Iterator[str]:
     home = Path("/run/patchkit-engines") / f"{BUILD.parents[1].stat().st_ino}-{kind}"
     home.mkdir(parents=True, exist_ok=True)
     with (home / "users").open("w") as users:
-        with _locked(home / "starting"):
+        with locked(home / "starting"):
             fcntl.flock(users, fcntl.LOCK_SH)
             if not _answers(home / "engine.sock"):
                 _start(kind, home)
         try:
             yield f"unix://{home}/engine.sock"
         finally:
-            with _locked(home / "starting"), contextlib.suppress(BlockingIOError):
+            with locked(home / "starting"), contextlib.suppress(BlockingIOError):
                 fcntl.flock(users, fcntl.LOCK_UN)
                 fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _stop(home)
@@ -182,7 +182,7 @@ def _unpacked() -> Path:
     faults = []
     for suite in _SUITES:
         root = BUILD / f"docker-{suite}"
-        with _locked(BUILD / f"docker-{suite}.lock"):
+        with locked(BUILD / f"docker-{suite}.lock"):
             if not root.exists():
                 _unpack(suite, root)
         trial = subprocess.run([root / "usr/sbin/dockerd", "--version"], capture_output=True, text=True)
@@ -254,7 +254,8 @@ def _answers(endpoint: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """One process, and one thread of it, at a time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
