@@ -65,12 +65,11 @@ def wrong_shipped(file, record):
     return "the image ships it as sha256:%s, the patch was made for sha256:%s" % (digest, file["shipped"])
 
 
-def wrong_module(file):
-    """Why the server would import something else; empty where it would not."""
+def wrong_module(file, spec):
+    """Why the server would import something else than it should; empty where it would not."""
     name = file["module"]
     if not name:
         return ""
-    spec = find(name)
     if file["post"] == "absent":
         still = spec is not None and spec.has_location
         return "import %s still finds %s" % (name, spec.origin) if still else ""
@@ -81,9 +80,9 @@ def wrong_module(file):
     return ""
 
 
-def wrong_bytecode(path, source):
+def wrong_bytecode(path, source, spec):
     """Why a compiled file would run instead of the source; empty where none would, or it is of this very source."""
-    told = bytecode(path, source)
+    told = bytecode(path, source, [spec.origin] if spec and spec.origin else [])
     return "%s would run instead of it" % told["pyc"] if told["runs"] and not told["same"] else ""
 
 
@@ -94,19 +93,20 @@ def wrong_file(file, record):
     shipped = wrong_shipped(file, record)
     if shipped:
         return shipped
+    spec = find(file["module"]) if file["module"] else None
     try:
         source = read(file["path"])
     except OSError as error:
         if file["post"] != "absent" or not isinstance(error, FileNotFoundError):
             return "%s cannot be read: %s" % (file["path"], error.strerror)
-        return wrong_module(file)
+        return wrong_module(file, spec)
     if file["post"] == "absent":
         return "%s should not be there" % file["path"]
     digest = hashlib.sha256(source).hexdigest()
     if digest != file["post"]:
         return "%s has sha256:%s, proven was sha256:%s" % (file["path"], digest, file["post"])
-    wrong = wrong_module(file)
-    return wrong or (wrong_bytecode(file["path"], source) if file["path"].endswith(".py") else "")
+    wrong = wrong_module(file, spec)
+    return wrong or (wrong_bytecode(file["path"], source, spec) if file["relative"].endswith(".py") else "")
 
 
 def check():

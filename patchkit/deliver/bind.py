@@ -9,7 +9,6 @@ from patchkit.deliver.output import content_mtime, store_file
 from patchkit.errors import Refused
 from patchkit.images.model import Mount
 from patchkit.plan import Plan, PlannedFile
-from patchkit.site.pycache import source_of
 
 _PYC_HEADER = struct.Struct("<4sIII")
 
@@ -37,9 +36,9 @@ def write_mounts(plan: Plan, output: Path) -> tuple[Mount, ...]:
         assert file.data is not None
         stored = store_file(output, _name(file.image_path), file.data, executable=bool(file.mode & 0o111))
         mounts.append(Mount(str(stored), file.image_path))
-        for pyc, header in sorted(plan.site.pycs.items()):
-            if source_of(pyc) == file.image_path and _would_run(header, file):
-                mounts.append(Mount(str(store_file(output, _name(pyc), b"")), pyc))
+        for path, pyc in sorted(plan.site.pycs.items()):
+            if pyc.source == file.image_path and _would_run(pyc.head, file):
+                mounts.append(Mount(str(store_file(output, _name(path), b"")), path))
     return tuple(sorted(mounts, key=lambda mount: mount.target))
 
 

@@ -15,7 +15,6 @@ from patchkit.images import edit, paths
 from patchkit.images.model import Change, Derivation, Filesystem, Identity, Subject
 from patchkit.plan import Plan, PlannedFile
 from patchkit.site.model import Site
-from patchkit.site.pycache import source_of
 
 LABEL_RECEIPT = edit.RECEIPT
 LABEL_FINGERPRINT = edit.FINGERPRINT
@@ -37,7 +36,7 @@ def derivation_of(plan: Plan, fs: Filesystem, *, entrypoint: tuple[str, ...] | N
     """
     changes = [_change(file, fs) for file in plan.changed]
     changed = {file.image_path for file in plan.changed}
-    changes += [Change(pyc, None) for pyc in sorted(plan.site.pycs) if source_of(pyc) in changed]
+    changes += [Change(path, None) for path, pyc in sorted(plan.site.pycs.items()) if pyc.source in changed]
     receipt = layer_receipt_path(plan.site)
     if receipt:
         changes.append(Change(receipt, layer_receipt(plan), 0o644, *_owner_of(fs, posixpath.dirname(receipt))))

@@ -33,7 +33,7 @@ from patchkit.images.engine import Engine
 from patchkit.images.model import Reference
 from patchkit.plan import Plan
 from patchkit.proof.processes import Inside, look_inside
-from patchkit.site.model import Launch
+from patchkit.site.model import Launch, module_of
 from patchkit.site.probe import Answer, ask
 from patchkit.site.probe import Question as Probe
 from patchkit.site.record import find_dist, parse_record
@@ -349,8 +349,9 @@ class World:
     @once
     def _bytecode(self) -> Mapping[str, Mapping[str, Any] | PatchkitError]:
         def look(live: LiveContainer, launch: Launch, receipt: Receipt) -> Mapping[str, Any]:
-            sources = [file.image_path for file in receipt.files if file.path.endswith(".py")]
-            return _answer(live, launch, Probe(sources=sources)).table("bytecode")
+            modules = {file.image_path: name for file in receipt.files if (name := module_of(file.path))}
+            question = Probe(modules=[*modules.values()], sources=[*modules])
+            return _answer(live, launch, question).table("bytecode")
 
         asked = [
             (item, done)

@@ -38,7 +38,7 @@ class Evidence:
     @property
     def sources(self) -> list[Expectation]:
         """The Python files that must be there."""
-        return [item for item in self.expectations if item.path.endswith(".py") and item.sha256 != ABSENT]
+        return [item for item in self.expectations if item.relative.endswith(".py") and item.sha256 != ABSENT]
 
     @property
     def importable(self) -> list[Expectation]:

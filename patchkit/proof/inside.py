@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import marshal
-import posixpath
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -15,6 +14,7 @@ from patchkit.proof.evidence import Evidence
 from patchkit.proof.judge import Grounds, judge, touches
 from patchkit.proof.model import ABSENT, Expectation, FileProof
 from patchkit.site.model import Launch
+from patchkit.site.pycache import stems_of
 from patchkit.site.static import find_module
 
 
@@ -85,32 +85,13 @@ def _optimization(launch: Launch) -> str:
     return f".opt-{level}" if level else ""
 
 
-def _prefix(launch: Launch) -> str:
-    """The folder of the tree that the launch keeps compiled files in, empty where they lie in ``__pycache__``. The
-    first ``-X pycache_prefix`` decides, also an empty one. Source: docs.python.org, using/cmdline."""
-    stated = "" if {"-I", "-E"} & set(launch.flags) else launch.env.get("PYTHONPYCACHEPREFIX", "")
-    for flag in launch.flags:
-        option, _, value = flag.partition("=")
-        if option == "-Xpycache_prefix":
-            stated = value
-            break
-    return posixpath.join(launch.cwd, stated) if stated else ""
-
-
-def _caches(evidence: Evidence, item: Expectation) -> list[str]:
-    """The folders in which Python looks for the file's compiled one. Source: PEP 3147; ``sys.pycache_prefix``."""
-    folder = posixpath.dirname(item.path)
-    prefix = _prefix(evidence.launch)
-    if not prefix:
-        return [posixpath.join(folder, "__pycache__")]
-    folders = [folder]
-    if evidence.answer is None and evidence.search is not None and item.module:
-        # The tree goes by the path as imported, which may lead here through a link. An interpreter is asked about the
-        # real path only.
+def _stems(evidence: Evidence, item: Expectation) -> list[str]:
+    names = [item.path]
+    if evidence.search is not None and item.module:
         module = find_module(evidence.view, evidence.search, item.module)
         if module is not None and evidence.view.real(module.origin) == item.path:
-            folders.append(posixpath.dirname(module.origin))
-    return [posixpath.join(prefix, one.lstrip("/")) for one in dict.fromkeys(folders)]
+            names.append(module.origin)
+    return stems_of(evidence.launch, names)
 
 
 def _checked(launch: Launch, flags: int) -> bool:
@@ -123,13 +104,11 @@ def _checked(launch: Launch, flags: int) -> bool:
 def _would_run(evidence: Evidence, item: Expectation) -> dict[str, str]:
     """The compiled files that Python would take without looking at the source's text: path -> why. Source: PEP 552."""
     assert evidence.search is not None
-    name = posixpath.basename(item.path)
     major, minor, _ = evidence.search.python.version
-    start = f"{name.removesuffix('.py')}.cpython-{major}{minor}"
     end = f"{_optimization(evidence.launch)}.pyc"
     entry = evidence.view.lstat(item.path)
     found: dict[str, str] = {}
-    for place in [posixpath.join(cache, f"{start}{t}{end}") for cache in _caches(evidence, item) for t in ("", "t")]:
+    for place in (f"{stem}.cpython-{major}{minor}{t}{end}" for stem in _stems(evidence, item) for t in ("", "t")):
         path = evidence.view.real(place)
         head = (evidence.view.read(path) or b"")[:16]
         if len(head) < 16 or entry is None:

@@ -83,9 +83,9 @@ def compiled(path):
     return ""
 
 
-def told_bytecode(path):
+def told_bytecode(path, origins):
     try:
-        return bytecode(path, read(path))
+        return bytecode(path, read(path), origins)
     except OSError:
         return {"pyc": importlib.util.cache_from_source(path), "runs": False}
 
@@ -197,6 +197,8 @@ def finish_spawned(started, deadline):
 def main():
     # A true answer to what only this interpreter knows comes first; what may hang or crash comes last.
     set_first_entry("", QUESTION["form"], QUESTION["argument"])
+    modules = {name: module(name) for name in QUESTION["modules"]}
+    origins = [told["origin"] for told in modules.values() if told and told.get("origin")]
     answer(
         {
             "version": list(sys.version_info[:3]),
@@ -206,7 +208,7 @@ def main():
             "prefix": sys.prefix,
             "base_prefix": sys.base_prefix,
             "search_path": [os.getcwd() if entry == "" else str(entry) for entry in sys.path],
-            "modules": {name: module(name) for name in QUESTION["modules"]},
+            "modules": modules,
             "files": {path: file_fact(path) for path in QUESTION["files"]},
             "gpus": amd_gpus(),
         }
@@ -226,7 +228,7 @@ def main():
     answer(
         {
             "compiles": {path: compiled(path) for path in QUESTION["sources"]},
-            "bytecode": {path: told_bytecode(path) for path in QUESTION["sources"]},
+            "bytecode": {path: told_bytecode(path, origins) for path in QUESTION["sources"]},
         }
     )
     if imports:

@@ -14,8 +14,9 @@ from patchkit import __version__, cache
 from patchkit.errors import Refused, Unreachable
 from patchkit.images.model import Entry, Subject
 from patchkit.site.copies import find_copies
-from patchkit.site.model import Copy, Disagreement, FileFact, Launch, Site, module_of
+from patchkit.site.model import Compiled, Copy, Disagreement, FileFact, Launch, Site, module_of
 from patchkit.site.probe import Answer, Question, ask
+from patchkit.site.pycache import stems_of
 from patchkit.site.record import Dist, dists_in, find_dist, parse_record
 from patchkit.site.static import Module, Search, find_module, search_of
 from patchkit.site.view import View
@@ -90,7 +91,7 @@ def _read(
     dist = None if chosen is None else _dist_of(view, search, chosen, package)
     shipped = parse_record(view.read(dist.record) or b"") if dist is not None and dist.record else {}
     facts: dict[str, FileFact | None] = {}
-    pycs: dict[str, bytes] = {}
+    pycs: dict[str, Compiled] = {}
     # A namespace package lies in several places at once: the first of them that holds a file is where it is taken from.
     places = [chosen] if wanted else [copy for copy in copies if copy.serves]
     for file in files:
@@ -100,7 +101,7 @@ def _read(
         fact = next((one for one in found if one is not None), None)
         facts[file] = fact
         if fact is not None:
-            pycs.update(_pycs(view, fact.path))
+            pycs.update(_pycs(view, launch, search, file, fact.path))
     return Site(
         launch=launch,
         python=search.python.version,
@@ -159,16 +160,18 @@ def _fact(view: View, path: str, shipped: str) -> FileFact | None:
     return FileFact(entry.path, entry, view.fs.read(entry.path), shipped)
 
 
-def _pycs(view: View, path: str) -> dict[str, bytes]:
-    if not path.endswith(".py"):
+def _pycs(view: View, launch: Launch, search: Search, file: str, path: str) -> dict[str, Compiled]:
+    if not file.endswith(".py"):
         return {}
-    folder, name = posixpath.split(path)
-    stem = name.removesuffix(".py")
-    inside = posixpath.join(folder, "__pycache__")
-    places = [posixpath.join(inside, n) for n in view.names(inside) if n.startswith(f"{stem}.") and n.endswith(".pyc")]
-    places += [posixpath.join(folder, f"{stem}.pyc")]
+    module = find_module(view, search, module_of(file))
+    names = [path, *([module.origin] if module is not None and view.real(module.origin) == path else [])]
+    places = []
+    for folder, stem in map(posixpath.split, stems_of(launch, names)):
+        found = (name for name in view.names(folder) if name.startswith(f"{stem}.") and name.endswith(".pyc"))
+        places += [posixpath.join(folder, name) for name in found]
+    places += [f"{name}c" for name in names]
     heads = {view.real(place): view.read(place) for place in sorted(places)}
-    return {place: data[:_PYC_HEAD] for place, data in heads.items() if data is not None}
+    return {place: Compiled(path, data[:_PYC_HEAD]) for place, data in heads.items() if data is not None}
 
 
 def _compare(image: Subject, site: Site, package: str, files: Sequence[str]) -> tuple[Site, bool]:
@@ -249,7 +252,7 @@ def to_json(site: Site) -> dict[str, Any]:
     """The facts as plain JSON values."""
     data = asdict(replace(site, files={}, pycs={}))
     data["files"] = {name: None if fact is None else _fact_json(fact) for name, fact in site.files.items()}
-    data["pycs"] = {path: head.hex() for path, head in site.pycs.items()}
+    data["pycs"] = {path: [pyc.source, pyc.head.hex()] for path, pyc in site.pycs.items()}
     return data
 
 
@@ -278,7 +281,7 @@ def from_json(data: Mapping[str, Any]) -> Site:
         dist_info=data["dist_info"],
         version=data["version"],
         files={name: None if fact is None else _fact_from(fact) for name, fact in data["files"].items()},
-        pycs={path: bytes.fromhex(head) for path, head in data["pycs"].items()},
+        pycs={path: Compiled(source, bytes.fromhex(head)) for path, (source, head) in data["pycs"].items()},
         how=data["how"],
         disagreements=tuple(Disagreement(**item) for item in data["disagreements"]),
         notes=tuple(data["notes"]),

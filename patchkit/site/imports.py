@@ -77,9 +77,21 @@ def read(path: str) -> bytes:
         return file.read()
 
 
-def bytecode(path: str, source: bytes) -> "dict[str, object]":
+def bytecode(path: str, source: bytes, origins: "list[str]") -> "dict[str, object]":
     """Whether a compiled file would run instead of the source (``runs``), whether it is never checked (``unchecked``)
-    and whether it is that of this very source (``same``). Source: PEP 552, and importlib's SourceLoader.get_code."""
+    and whether it is that of this very source (``same``). It is looked for by the names under which finders find the
+    source (``origins``) as by its own: by links these differ, and each name has a compiled file of its own.
+
+    Source: PEP 552, and importlib's SourceLoader.get_code.
+    """
+    named = [path] + [each for each in origins if each != path and os.path.realpath(each) == path]
+    told = [_compiled(each, source) for each in named]
+    bad = [each for each in told if each["runs"] and not each["same"]]
+    good = [each for each in told if each["runs"]]
+    return (bad + good + told)[0]
+
+
+def _compiled(path: str, source: bytes) -> "dict[str, object]":
     import importlib.util
     import marshal
     import warnings

@@ -68,6 +68,14 @@ class FileFact:
 
 
 @dataclass(frozen=True, slots=True)
+class Compiled:
+    """A compiled file: the real path of its ``source``, and its ``head``, the first 16 bytes (PEP 552)."""
+
+    source: str
+    head: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Disagreement:
     """Static reading and the interpreter itself gave different answers about one thing."""
 
@@ -81,7 +89,7 @@ class Site:
     """The facts about one package under one launch. ``python`` is (major, minor, micro); ``search_path`` is the
     interpreter's ``sys.path`` in order; ``dist_info`` the winner's dist-info folder or empty; ``files`` maps a path
     relative to the copy's ``base`` (``vllm/models/x.py``) to what lies there, None where nothing does. ``pycs`` holds
-    compiled files found beside the files asked for: real path -> first 16 bytes of each. ``notes`` tell what reading
+    the compiled files of the files asked for by their real paths. ``notes`` tell what reading
     alone cannot decide. The winner is the one that reading finds: it must not be relied on where ``disagreements`` name
     an import."""
 
@@ -93,7 +101,7 @@ class Site:
     dist_info: str
     version: str
     files: Mapping[str, FileFact | None]
-    pycs: Mapping[str, bytes] = field(default_factory=dict)
+    pycs: Mapping[str, Compiled] = field(default_factory=dict)
     how: Literal["static", "dynamic", "both"] = "static"
     disagreements: tuple[Disagreement, ...] = ()
     notes: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from patchkit.deliver.bind import write_mounts
 from patchkit.deliver.output import content_mtime
 from patchkit.images.model import Entry
 from patchkit.plan import PlannedFile, digest_of
+from patchkit.site.model import Compiled
 
 SOURCE = b"value = 2\n"
 POST = digest_of(SOURCE)
@@ -38,6 +39,6 @@ def test_a_compiled_file_that_some_python_would_run_is_covered_with_an_empty_one
 ) -> None:
     entry = Entry(PATH, "file", 0o644, 0, 0)
     file = PlannedFile("pkg/mod.py", PATH, SOURCE, entry, digest_of(b"value = 1\n"), POST)
-    plan = SimpleNamespace(changed=(file,), site=SimpleNamespace(pycs={PYC: head}))
+    plan = SimpleNamespace(changed=(file,), site=SimpleNamespace(pycs={PYC: Compiled(PATH, head)}))
     mounts = {mount.target: Path(mount.source).read_bytes() for mount in write_mounts(plan, tmp_path)}
     assert mounts == {PATH: SOURCE, **({PYC: b""} if covered else {})}

@@ -191,8 +191,7 @@ def test_a_compiled_module_beside_it_stops_the_start(place: Place) -> None:
     refused(place.start(place.guard()), "mod.abi3.so")
 
 
-@pytest.mark.parametrize("unchecked", [True, False])
-def test_bytecode_that_would_run_instead_stops_the_start(place: Place, unchecked: bool) -> None:
+def stale_bytecode(place: Place, unchecked: bool) -> None:
     mode = "UNCHECKED_HASH" if unchecked else "TIMESTAMP"
     stale = place.layout.file("stale.py", STALE)
     before = place.module.stat()
@@ -203,7 +202,23 @@ def test_bytecode_that_would_run_instead_stops_the_start(place: Place, unchecked
         f"dfile={str(place.module)!r}, invalidation_mode=py_compile.PycInvalidationMode.{mode})"
     )
     subprocess.run([place.layout.python, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("unchecked", [True, False])
+def test_bytecode_that_would_run_instead_stops_the_start(place: Place, unchecked: bool) -> None:
+    stale_bytecode(place, unchecked)
     refused(place.start(place.guard()), ".pyc would run instead of it")
+
+
+def test_bytecode_beside_a_link_to_the_module_stops_the_start(place: Place) -> None:
+    real = place.layout.root / "store-of-files"
+    real.mkdir()
+    place.module.rename(real / "a1b2")
+    place.module.symlink_to(real / "a1b2")
+    guard = place.guard([guarded(place.site, path=str(real / "a1b2"))])
+    assert place.start(guard).stdout.startswith("serving 2")
+    stale_bytecode(place, unchecked=True)
+    refused(place.start(guard), ".pyc would run instead of it")
 
 
 def test_bytecode_of_this_very_source_does_not(place: Place) -> None:

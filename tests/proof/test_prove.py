@@ -274,17 +274,36 @@ def test_stale_bytecode_in_a_tree_of_its_own_does_not_pass(
     assert level(proof, "bytecode").state == wanted
 
 
-def test_a_tree_of_compiled_files_goes_by_the_path_that_an_import_takes(tree: Tree) -> None:
-    layout, launch = tree
+def linked(layout: Layout, kind: str) -> Path:
+    """Let the package, or the module alone, lie elsewhere behind a link; its real place."""
     base, real = site_of(layout), layout.root / "real"
-    (base / "pkg").rename(real)
-    (base / "pkg").symlink_to(real)
-    place = layout.root / f"tree{base}/pkg/sub" / f"mod.{sys.implementation.cache_tag}.pyc"
-    py_compile.compile(str(real / "sub/mod.py"), cfile=str(place), invalidation_mode=UNCHECKED)
-    (real / "sub/mod.py").write_text("value = 2\n")
-    other = dataclasses.replace(launch, flags=(f"-Xpycache_prefix={layout.root}/tree",))
-    wanted = dataclasses.replace(expect(base, MOD), path=str(real / "sub/mod.py"))
-    assert level(prove(HostImage(), other, "pkg", [wanted], run=False), "bytecode").state == "not run"
+    if kind == "folder":
+        (base / "pkg").rename(real)
+        (base / "pkg").symlink_to(real)
+        return real / "sub/mod.py"
+    real.mkdir()
+    (base / MOD).rename(real / "a1b2")
+    (base / MOD).symlink_to(real / "a1b2")
+    return real / "a1b2"
+
+
+@pytest.mark.parametrize("run", [True, False])
+@pytest.mark.parametrize(("kind", "tree_of_its_own"), [("folder", True), ("module", True), ("module", False)])
+def test_stale_bytecode_by_the_name_that_an_import_takes_does_not_pass(
+    tree: Tree, kind: str, tree_of_its_own: bool, run: bool
+) -> None:
+    layout, launch = tree
+    real = linked(layout, kind)
+    folder = site_of(layout) / "pkg/sub"
+    place = Path(f"{layout.root}/tree{folder}") if tree_of_its_own else folder / "__pycache__"
+    pyc = place / f"mod.{sys.implementation.cache_tag}.pyc"
+    py_compile.compile(str(real), cfile=str(pyc), invalidation_mode=UNCHECKED)
+    real.write_text("value = 2\n")
+    flags = (f"-Xpycache_prefix={layout.root}/tree",) if tree_of_its_own else ()
+    wanted = dataclasses.replace(expect(site_of(layout), MOD), path=str(real))
+    told = level(prove(HostImage(), dataclasses.replace(launch, flags=flags), "pkg", [wanted], run=run), "bytecode")
+    assert told.state == ("failed" if run else "not run")
+    assert f"{pyc} would run instead" in told.detail
 
 
 def test_bytecode_of_this_very_source_passes(tree: Tree) -> None:

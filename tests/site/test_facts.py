@@ -15,7 +15,7 @@ from patchkit.plan import load_series, make_plan
 from patchkit.site.facts import from_json, site_facts, to_json
 from patchkit.site.findings import site_findings
 from patchkit.site.launch import launch_of
-from patchkit.site.model import Copy, Disagreement, Launch, module_of
+from patchkit.site.model import Compiled, Copy, Disagreement, Launch, module_of
 from tests.site.host import HostImage
 from tests.site.roots import config, put, small_root
 from tests.site.test_copies import SITE, package, wheel
@@ -60,11 +60,30 @@ def test_the_compiled_files_of_each_file_are_told(image: StillImage, tmp_path: P
         put(tmp_path, f"{cache}/{name}", b"0123456789abcdef and more")
     put(tmp_path, f"{SITE}/pkg/__init__.pyc", b"short")
     site = site_facts(image, image.launch, "pkg", ["pkg/__init__.py"])
+    source = f"{SITE}/pkg/__init__.py"
     assert site.pycs == {
-        f"{SITE}/pkg/__init__.pyc": b"short",
-        f"{cache}/__init__.cpython-311.opt-1.pyc": b"0123456789abcdef",
-        f"{cache}/__init__.cpython-311.pyc": b"0123456789abcdef",
+        f"{SITE}/pkg/__init__.pyc": Compiled(source, b"short"),
+        f"{cache}/__init__.cpython-311.opt-1.pyc": Compiled(source, b"0123456789abcdef"),
+        f"{cache}/__init__.cpython-311.pyc": Compiled(source, b"0123456789abcdef"),
     }
+
+
+def test_the_compiled_files_of_a_linked_file_are_looked_for_by_both_of_its_names_and_in_the_launchs_own_tree(
+    image: StillImage, tmp_path: Path
+) -> None:
+    wheel(tmp_path, SITE)
+    put(tmp_path, "/store/a1b2", b"value = 1\n")
+    (tmp_path / f"{SITE}/pkg/mod.py".lstrip("/")).symlink_to("/store/a1b2")
+    places = (f"{SITE}/pkg/__pycache__/mod.cpython-311.pyc", "/store/__pycache__/a1b2.cpython-311.pyc")
+    for place in places:
+        put(tmp_path, place, b"0123456789abcdef")
+        put(tmp_path, f"/tree{place.replace('/__pycache__', '')}", b"in a tree")
+    site = site_facts(image, image.launch, "pkg", ["pkg/mod.py"])
+    assert {path: pyc.source for path, pyc in site.pycs.items()} == dict.fromkeys(places, "/store/a1b2")
+    moved = dataclasses.replace(image.launch, env={"PYTHONPYCACHEPREFIX": "/tree"})
+    site = site_facts(image, moved, "pkg", ["pkg/mod.py"])
+    assert {pyc.head for pyc in site.pycs.values()} == {b"in a tree"}
+    assert {pyc.source for pyc in site.pycs.values()} == {"/store/a1b2"}
 
 
 def test_another_copy_is_looked_at_when_it_is_named(image: StillImage, tmp_path: Path) -> None:
