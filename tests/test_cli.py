@@ -78,7 +78,7 @@ def test_a_run_that_is_ended_takes_its_containers_away(end, moment, engine, fixt
 #: One run in a container, and where it is asked for, the signal at the moment at which the engine has done a thing and
 #: patchkit has not heard of it.
 _RUN = """
-import os, sys
+import os, signal, sys
 import click
 import patchkit.cli as cli
 from patchkit.images import open_image, parse_reference
@@ -87,6 +87,9 @@ from patchkit.images.model import Run
 
 image, program, moment, number = sys.argv[1:]
 real = Engine.call
+# Whoever runs the tests in the background may have let these be ignored, which a child takes over.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def call(self, method, path, **rest):
     answer = real(self, method, path, **rest)

@@ -12,17 +12,20 @@ import ipaddress
 import json
 import os
 import platform
+import select
 import socket
+import threading
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from patchkit.errors import PatchkitError, Unreachable
 from patchkit.images.signals import held
 
 Json = dict[str, Any]
+_T = TypeVar("_T")
 
 #: Seconds that one answer may take. The SDK's 60 s are too short for a big image; an engine that hangs must still end.
 READ_TIMEOUT = 600
@@ -33,6 +36,8 @@ _LISTINGS = _TAGGINGS = 5
 
 #: What the SDK wants to be given before the engine has been asked; such a path is never called.
 _ANY_VERSION = "1.41"
+#: The most that one step writes, so that reading gets its turn.
+_PIECE = 1 << 16
 _DEFAULT_SOCKET = "/var/run/docker.sock"
 #: Where an engine's service puts its socket: if it is not there, the service does not run.
 _USUAL_SOCKETS = (_DEFAULT_SOCKET, "/run/docker.sock", "/run/podman/podman.sock", "/var/run/podman/podman.sock")
@@ -48,28 +53,42 @@ class EngineError(PatchkitError):
         self.http = http
 
 
+class _ClosedError(OSError):
+    """Our own side has ended the connection."""
+
+
 class Streams:
-    """A container's streams as the engine gives them: one socket, framed."""
+    """A container's streams as the engine gives them: one socket, framed. One thread may read while another writes.
+
+    A TLS connection cannot do both at once (cpython#143756: bytes are lost), and neither may wait for the other: a
+    program may stop reading until its output is read. So the socket never blocks, and the waiting is done outside.
+    """
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
         self._socket: socket.socket = getattr(raw, "_sock", raw)
+        self._socket.setblocking(False)
+        self._seconds: float = READ_TIMEOUT
+        self._alone = threading.Lock()
 
     def settimeout(self, seconds: float) -> None:
         """How long one ``recv`` may wait; TimeoutError after that."""
-        self._socket.settimeout(seconds)
+        self._seconds = seconds
 
     def recv(self, size: int) -> bytes:
-        """At most ``size`` bytes; none at the end. Podman resets a connection whose input was not read to its end: what
-        the program wrote has come by then, and an engine that died is noticed by the next call."""
+        """At most ``size`` bytes; none at the end, and after ``close``. Podman resets a connection whose input was not
+        read to its end: what the program wrote has come by then, and an engine that died is noticed by the next call.
+        """
         try:
-            return self._socket.recv(size)
-        except ConnectionResetError:
+            return self._done(partial(self._socket.recv, size), select.POLLIN)
+        except (ConnectionResetError, _ClosedError):
             return b""
 
     def sendall(self, data: bytes) -> None:
-        """All of ``data``."""
-        self._socket.sendall(data)
+        """All of ``data``. Raises OSError when the other side, or ``close``, ends the connection before."""
+        left = memoryview(data)
+        while left:
+            left = left[self._done(partial(self._socket.send, left[:_PIECE]), select.POLLOUT) :]
 
     def end_of_input(self) -> None:
         """Tell the other side that no more comes, and go on reading. Done below TLS, whose Python object cannot be
@@ -79,10 +98,33 @@ class Streams:
 
     def close(self) -> None:
         """End the connection for both sides at once; the SDK's response would keep a merely closed socket open."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._raw.close()
-        self._socket.close()
+        with self._alone:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            self._raw.close()
+            self._socket.close()
+
+    def _done(self, step: Callable[[], _T], event: int) -> _T:
+        """One step of reading or writing, tried again as soon as the connection is ready for it."""
+        import ssl
+
+        while True:
+            try:
+                with self._alone:
+                    descriptor = self._socket.fileno()
+                    if descriptor < 0:
+                        raise _ClosedError
+                    return step()
+            except ssl.SSLWantReadError:
+                needed = select.POLLIN
+            except ssl.SSLWantWriteError:
+                needed = select.POLLOUT
+            except BlockingIOError:
+                needed = event
+            ready = select.poll()
+            ready.register(descriptor, needed)
+            if not ready.poll(self._seconds * 1000):
+                raise TimeoutError
 
 
 class Engine:
