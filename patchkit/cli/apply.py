@@ -11,7 +11,7 @@ from patchkit import api
 from patchkit.cli import options, show
 from patchkit.cli.options import refuse_beside
 from patchkit.cli.render import clean, document, print_json
-from patchkit.cli.verify import requirement, tell_verdict
+from patchkit.cli.verify import tell_verdict
 from patchkit.deliver.receipt import level_json
 from patchkit.findings import counted, worst
 
@@ -23,7 +23,7 @@ _FOR_IMAGES = ("mode", "tag", "services", "force", "in_place", "guard", "shared_
 @click.option("--image", metavar="REF", help="The image, as skopeo spells it; a bare name is docker's.")
 @click.option("--container", metavar="NAME", help="Patch the files of this running container instead.")
 @click.option("--restart", is_flag=True, help="Restart the container, so that its processes import the patched files.")
-@click.option("--mode", type=click.Choice(["image", "bind"]), default="image", show_default=True)
+@options.mode
 @click.option("--tag", metavar="NAME", help="Name of the derived image. Default: the image's own with -patchkit added.")
 @options.output
 @click.option(
@@ -34,11 +34,11 @@ _FOR_IMAGES = ("mode", "tag", "services", "force", "in_place", "guard", "shared_
 @click.option(
     "--guard", is_flag=True, help="Put the boot guard in front of the server: it starts only what was proven."
 )
-@click.option("--shared-caches", is_flag=True, help="Leave the cache folders of compiled kernels as they are.")
+@options.shared_caches
 @click.option("--locked", is_flag=True, help="Refuse what the catalog's lock does not hold (CI=true does so unasked).")
 @click.option("--dry-run", is_flag=True, help="Stop at the plan; write nothing.")
 @options.looking
-@requirement
+@options.require
 @options.devices
 @options.gpus
 @options.json_output

@@ -20,7 +20,7 @@ from patchkit.findings import worst
 
 @click.command("compose")
 @options.image
-@click.option("--mode", type=click.Choice(["image", "bind"]), default="image", show_default=True)
+@options.mode
 @click.option(
     "-f",
     "--file",
@@ -39,7 +39,7 @@ from patchkit.findings import worst
     help="An overlay, a docker or podman command line, or a kustomize component (with -o FOLDER).",
 )
 @click.option("--tag", metavar="NAME", help="Name of the derived image.")
-@click.option("--shared-caches", is_flag=True, help="Leave the cache folders of compiled kernels as they are.")
+@options.shared_caches
 @click.option("--guard", is_flag=True, help="Put the boot guard in front of the server.")
 @click.option("-o", "target", type=click.Path(path_type=Path), help="Write to a file (a folder for kustomize).")
 @options.output

@@ -9,7 +9,7 @@ from textwrap import fill
 
 import click
 
-from patchkit.cli import show
+from patchkit.cli import options, show
 from patchkit.cli.render import document, print_json, table
 from patchkit.doctor.model import CHECKS
 from patchkit.doctor.run import examine
@@ -31,9 +31,7 @@ from patchkit.findings import Finding, worst
     metavar="URL",
     help="An engine's address or context (repeatable).",
 )
-@click.option(
-    "--catalog", type=click.Path(path_type=Path, file_okay=False), help="Folder with manifests/ and patches/."
-)
+@options.catalog
 @click.option(
     "--output", type=click.Path(path_type=Path, file_okay=False), default=Path(".patchkit"), show_default=True
 )

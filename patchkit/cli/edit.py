@@ -14,7 +14,7 @@ from patchkit.cli import options, render
 @click.argument("files", nargs=-1)
 @click.option("--image", metavar="REF", help="The image whose files are wanted.")
 @click.option("--version", "version", metavar="V", help="A release on the package index instead; latest is the newest.")
-@click.option("--index", "url", metavar="URL", help="Another package index than pip's.")
+@options.index
 @click.option("--patch", default="", metavar="ID", help="Change this patch of the series: its files, with it applied.")
 @click.option("--work", "folder", type=click.Path(path_type=Path, file_okay=False), help="The work folder.")
 @options.looking

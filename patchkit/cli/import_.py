@@ -13,7 +13,7 @@ from patchkit.cli import options, render
 @click.option("--container", metavar="NAME", help="What somebody changed by hand in this container instead.")
 @click.option("--image", metavar="REF", help="The image that the change is for.")
 @click.option("--version", "version", metavar="V", help="The release that it is for instead; latest is the newest.")
-@click.option("--index", "url", metavar="URL", help="Another package index than pip's.")
+@options.index
 @click.option("--name", default="", metavar="ID", help="The patch's id.  [default: from the file's name or subject]")
 @click.option("--description", "-m", default="", metavar="TEXT", help="Why it is there, where the change does not say.")
 @click.option("-p", "strip", type=int, metavar="N", help="Leading parts to strip from its names.  [default: found]")

@@ -15,9 +15,7 @@ from patchkit.lifecycle import retired
 
 
 @click.command("list")
-@click.option(
-    "--catalog", type=click.Path(path_type=Path, file_okay=False), help="Folder with manifests/ and patches/."
-)
+@options.catalog
 @click.option("--manifest", metavar="NAME", help="Only this manifest's patches.")
 @click.option("--retired", "with_retired", is_flag=True, help="Patches that were retired, too.")
 @options.json_output

@@ -29,7 +29,7 @@ def command() -> None:
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--catalog", type=click.Path(path_type=Path), help="The catalog to check whole when no FILE is given.")
 @click.option("--rehearse", is_flag=True, help="Hold what they say against the releases on the package index, too.")
-@click.option("--index", "url", metavar="URL", help="Another package index than pip's.")
+@options.index
 @options.json_output
 def check(files: tuple[Path, ...], catalog: Path | None, rehearse: bool, url: str | None, as_json: bool) -> int:
     """Name every fault in manifests and their patches, with file, line and column.

@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from patchkit.api import Options
+from patchkit.proof.model import LEVELS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,8 +25,26 @@ output = click.option(
     show_default=True,
     help="Folder of overlay, receipt and mounted files.",
 )
+mode = click.option("--mode", type=click.Choice(["image", "bind"]), default="image", show_default=True)
+shared_caches = click.option(
+    "--shared-caches", is_flag=True, help="Leave the cache folders of compiled kernels as they are."
+)
+require = click.option(
+    "--require", multiple=True, type=click.Choice(LEVELS), help="Fail unless this level passed, too (repeatable)."
+)
 devices = click.option("--device", "devices", multiple=True, metavar="PATH", help="Pass a device through to the proof.")
 gpus = click.option("--gpus", metavar="SPEC", help="Pass GPUs through to the proof, as docker spells it.")
+catalog = click.option(
+    "--catalog", type=click.Path(path_type=Path, file_okay=False), help="Folder with manifests/ and patches/."
+)
+index = click.option("--index", "url", metavar="URL", help="Another package index than pip's.")
+only = click.option("--only", multiple=True, metavar="PATCH", help="Take only this patch of the series (repeatable).")
+launch = click.option(
+    "--launch", metavar="COMMAND", help="The serving command, where the image does not tell it plainly."
+)
+platform = click.option("--platform", metavar="OS/ARCH", help="Which image of a multi-platform one.")
+no_run = click.option("--no-run", is_flag=True, help="Never execute anything of the image.")
+everything = click.option("--all", "everything", is_flag=True, help="Walk the whole image for copies of the package.")
 
 
 def refuse_beside(option: str, *names: str) -> None:
@@ -48,18 +67,16 @@ def refuse_beside(option: str, *names: str) -> None:
 def looking(function: F) -> F:
     """The options that tell what to look at and how; they arrive as ``options``."""
 
-    @click.option(
-        "--catalog", type=click.Path(path_type=Path, file_okay=False), help="Folder with manifests/ and patches/."
-    )
+    @catalog
     @click.option("--manifest", metavar="NAME", help="Use this manifest whatever the image is called.")
-    @click.option("--only", multiple=True, metavar="PATCH", help="Take only this patch of the series (repeatable).")
+    @only
     @click.option(
         "--copy", default="", metavar="PATH", help="Look at this copy of the package, not the one that serves."
     )
-    @click.option("--launch", metavar="COMMAND", help="The serving command, where the image does not tell it plainly.")
-    @click.option("--platform", metavar="OS/ARCH", help="Which image of a multi-platform one.")
-    @click.option("--no-run", is_flag=True, help="Never execute anything of the image.")
-    @click.option("--all", "everything", is_flag=True, help="Walk the whole image for copies of the package.")
+    @launch
+    @platform
+    @no_run
+    @everything
     @click.option("--plain-http", is_flag=True, help="Talk to the registry without TLS (loopback needs no leave).")
     @click.option("--ca-file", metavar="FILE", help="A further PEM bundle to trust for the registry.")
     @click.option("--auth-file", metavar="FILE", help="Where the registry's credentials are looked up first.")

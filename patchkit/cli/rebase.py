@@ -16,7 +16,7 @@ from patchkit.lifecycle.rebase import MEANING
 @click.option("--patch", "patches", multiple=True, metavar="ID", help="Carry over only this one (repeatable).")
 @click.option("--from", "made_on", metavar="V", help="The release that they were made on.  [default: found by hash]")
 @click.option("--from-image", "made_on_image", metavar="REF", help="The image that they were made on.")
-@click.option("--index", "url", metavar="URL", help="Another package index than pip's.")
+@options.index
 @click.option("--dry-run", is_flag=True, help="Only tell what would become of each patch.")
 @options.looking
 @options.json_output

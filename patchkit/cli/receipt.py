@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from patchkit import api
+from patchkit.cli import options
 from patchkit.deliver import image as image_delivery
 from patchkit.deliver import receipt as receipts
 from patchkit.errors import Refused
@@ -23,7 +24,7 @@ from patchkit.lifecycle.attest import statement
     help="A receipt file instead.  [default: .patchkit/receipt.json]",
 )
 @click.option("--format", "form", type=click.Choice(["json", "in-toto"]), default="json", show_default=True)
-@click.option("--platform", metavar="OS/ARCH", help="Which image of a multi-platform one.")
+@options.platform
 def command(image: str | None, path: Path | None, form: str, platform: str | None) -> None:
     """Print a delivery's receipt: patches, files before and after, fingerprint, proof.
 

@@ -14,10 +14,10 @@ from patchkit.site.model import Site
 
 @click.command("resolve")
 @options.image
-@click.option("--launch", metavar="COMMAND", help="The serving command, where the image does not tell it plainly.")
-@click.option("--platform", metavar="OS/ARCH", help="Which image of a multi-platform one.")
-@click.option("--no-run", is_flag=True, help="Never execute anything of the image.")
-@click.option("--all", "everything", is_flag=True, help="Walk the whole image for copies of the package.")
+@options.launch
+@options.platform
+@options.no_run
+@options.everything
 @options.json_output
 @click.argument("package")
 def command(

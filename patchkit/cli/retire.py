@@ -12,12 +12,10 @@ from patchkit.cli import options, render
 
 @click.command()
 @click.argument("patches", nargs=-1)
-@click.option(
-    "--catalog", type=click.Path(path_type=Path, file_okay=False), help="Folder with manifests/ and patches/."
-)
+@options.catalog
 @click.option("--manifest", metavar="NAME", help="The manifest that lists them.")
 @click.option("--version", "version", metavar="V", help="A release that proves it; latest is the newest.")
-@click.option("--index", "url", metavar="URL", help="Another package index than pip's.")
+@options.index
 @click.option("--reason", default="", metavar="TEXT", help="Why.  [default: what proves it]")
 @click.option("--force", is_flag=True, help="Retire PATCHES although nothing proves that they are not needed.")
 @click.option("--dry-run", is_flag=True, help="Only tell which would be retired.")

@@ -19,7 +19,7 @@ from patchkit.cli import options, render, show
 @click.option("--origin", default="", metavar="TEXT", help="Where it comes from (DEP-3).  [default: vendor]")
 @click.option("--upstream", default="", metavar="URL", help="The issue or pull request where upstream has it.")
 @click.option("--work", "folder", type=click.Path(path_type=Path, file_okay=False), help="The work folder.")
-@click.option("--index", "url", metavar="URL", help="Another package index than pip's.")
+@options.index
 @options.json_output
 def command(
     name: str,

@@ -20,9 +20,7 @@ from patchkit.lifecycle import lock, retired
 
 @click.command("show")
 @click.argument("patch")
-@click.option(
-    "--catalog", type=click.Path(path_type=Path, file_okay=False), help="Folder with manifests/ and patches/."
-)
+@options.catalog
 @click.option("--manifest", metavar="NAME", help="The manifest that lists it.")
 @click.option("--no-engine", is_flag=True, help="Do not look for patched images on this engine.")
 @click.option("--diff", "with_diff", is_flag=True, help="The diffs, too.")

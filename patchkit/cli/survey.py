@@ -21,12 +21,10 @@ from patchkit.lifecycle.survey import LEGEND, Survey
 @click.option("--versions", metavar="RANGE", help="Releases to look at (PEP 440).  [default: the newest 10 final ones]")
 @click.option("--all", "everything", is_flag=True, help="All releases, pre-releases too.")
 @click.option("--latest", is_flag=True, help="The newest final release alone.")
-@click.option("--index", "url", metavar="URL", help="Another package index than pip's.")
-@click.option(
-    "--catalog", type=click.Path(path_type=Path, file_okay=False), help="Folder with manifests/ and patches/."
-)
+@options.index
+@options.catalog
 @click.option("--manifest", metavar="NAME", help="The patches of this manifest alone.")
-@click.option("--only", multiple=True, metavar="PATCH", help="Take only this patch of the series (repeatable).")
+@options.only
 @click.option(
     "--file",
     "files",

@@ -28,7 +28,7 @@ from patchkit.stack.recipes.render import choose, image_variable
     "--image", default="", metavar="REF", help="Another image than the platform's; so does FLINT_IMAGE for flint."
 )
 @click.option("--tag", metavar="NAME", help="Name of the derived image.")
-@click.option("--mode", type=click.Choice(["image", "bind"]), default="image", show_default=True)
+@options.mode
 @click.option(
     "-f",
     "--file",

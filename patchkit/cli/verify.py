@@ -15,12 +15,8 @@ from patchkit.cli.render import clean, document, print_json, table
 from patchkit.deliver.output import EVIDENCE_NAME, make_folder, write_file
 from patchkit.deliver.receipt import evidence, level_json
 from patchkit.findings import counted, worst
-from patchkit.proof.model import LEVELS, NEEDED, Level
+from patchkit.proof.model import NEEDED, Level
 from patchkit.proof.verdict import verdict
-
-requirement = click.option(
-    "--require", multiple=True, type=click.Choice(LEVELS), help="Fail unless this level passed, too (repeatable)."
-)
 
 
 @click.command("verify")
@@ -36,7 +32,7 @@ requirement = click.option(
 @click.option("--receipt", type=click.Path(path_type=Path, dir_okay=False), help="A receipt file.")
 @options.output
 @options.looking
-@requirement
+@options.require
 @options.devices
 @options.gpus
 @options.json_output
