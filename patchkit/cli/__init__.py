@@ -139,8 +139,10 @@ def _answer(error: PatchkitError, arguments: list[str]) -> None:
             click.echo(json.dumps(error_document(error), indent=2, sort_keys=True))
 
 
-def error_document(error: PatchkitError) -> dict[str, object]:
+def error_document(error: PatchkitError) -> dict[str, Any]:
     """The ``--json`` form of an error: the common envelope with one finding."""
+    from patchkit.cli.render import document
+
     finding = {
         "id": error.code,
         "severity": "error",
@@ -149,15 +151,7 @@ def error_document(error: PatchkitError) -> dict[str, object]:
         "details": list(error.details),
         "remedy": error.remedy,
     }
-    return {
-        "schema": "patchkit.error",
-        "version": 1,
-        "image": {},
-        "files": [],
-        "copies": [],
-        "levels": [],
-        "findings": [finding],
-    }
+    return document("error", findings=[finding])
 
 
 def show_error(error: PatchkitError) -> None:
