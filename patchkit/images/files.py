@@ -19,13 +19,24 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises:
         patchkit.errors.Unreachable: ``cannot-write``: the disk is full, or the folder is not ours to write.
     """
+    with replacing(path) as part, part.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a name beside ``path`` to write to. What lies there in the end takes the place of ``path``, or on a failure
+    is removed.
+
+    Raises:
+        patchkit.errors.Unreachable: ``cannot-write``.
+    """
     part = path.with_name(f".{path.name}.patchkit-part")
     with writing(path):
         try:
-            with part.open("wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
+            yield part
             part.replace(path)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -72,10 +83,8 @@ def link_or_copy(source: Path, target: Path) -> None:
     with contextlib.suppress(OSError):
         os.link(source, target)
         return
-    part = target.with_name(f".{target.name}.patchkit-part")
-    with writing(target):
+    with replacing(target) as part:
         copy(source, part)
-        part.replace(target)
 
 
 def copy(source: Path, target: Path, size: int | None = None) -> None:

@@ -6,7 +6,6 @@ crash puts it back, so that the archive is the old one or the new one, never som
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import tarfile
@@ -16,7 +15,7 @@ from typing import IO, NamedTuple
 
 from patchkit.errors import Unreachable
 from patchkit.images import tar
-from patchkit.images.files import copy, lock, sync_folder, write_whole, writing
+from patchkit.images.files import copy, lock, replacing, sync_folder, write_whole, writing
 from patchkit.images.rawjson import MAX_JSON
 
 #: What stands behind the replaced members is moved along; more than this means that they do not stand at the end.
@@ -86,23 +85,15 @@ class Tarball:
         return f"replaced the archive's last {len(undo)} bytes in place"
 
     def _copy(self, target: Path, cut: int, moved: list[Member], added: bytes) -> str:
-        part = target.with_name(f".{target.name}.patchkit-part")
-        with writing(target):
-            try:
-                copy(self.path, part, cut)
-                with self.path.open("rb") as old, part.open("ab") as new:
-                    for member in moved:
-                        old.seek(member.start)
-                        _pump(old, new, self._length(member))
-                    new.write(added + tar.END)
-                    new.flush()
-                    os.fsync(new.fileno())
-                part.replace(target)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    part.unlink(missing_ok=True)
-                raise
-            sync_folder(target.parent)
+        with replacing(target) as part:
+            copy(self.path, part, cut)
+            with self.path.open("rb") as old, part.open("ab") as new:
+                for member in moved:
+                    old.seek(member.start)
+                    _pump(old, new, self._length(member))
+                new.write(added + tar.END)
+                new.flush()
+                os.fsync(new.fileno())
         return f"copied the archive and added {len(added)} bytes"
 
     def _append(self, cut: int, data: bytes, undo: bytes) -> None:
