@@ -37,8 +37,7 @@ def load_catalog(root: Path | None = None) -> Catalog:
     Raises:
         patchkit.errors.BadInput: ``no-catalog``, or ``bad-manifest`` with every fault of every file in its details.
     """
-    if root is None:
-        root = Path(os.environ["PATCHKIT_CATALOG"]) if os.environ.get("PATCHKIT_CATALOG") else built_in()
+    root = catalog_root(root)
     faults = Faults()
     catalog = Catalog(root, tuple(_all(root, faults)))
     seen: dict[str, Path] = {}
@@ -48,6 +47,23 @@ def load_catalog(root: Path | None = None) -> Catalog:
         seen[each.name] = each.path
     faults.settle()
     return catalog
+
+
+def catalog_root(root: Path | None = None) -> Path:
+    """The catalog's folder: ``root`` where one is named, else that of ``PATCHKIT_CATALOG``, else the built-in one.
+
+    Raises:
+        patchkit.errors.BadInput: ``no-catalog``, there is none in that folder.
+    """
+    found = root or Path(os.environ.get("PATCHKIT_CATALOG") or built_in())
+    if not any(file.is_file() for file in (found / "manifests").glob("*.yaml")):
+        raise BadInput(
+            "no-catalog",
+            "there is no catalog: it would hold manifests/*.yaml",
+            where=str(found),
+            remedy=f"name another with --catalog DIR, or start one: patchkit init {found}",
+        )
+    return found
 
 
 def built_in() -> Path:
@@ -90,16 +106,7 @@ def load_text(path: Path, data: bytes, root: Path, pending: Mapping[str, bytes] 
 
 
 def _all(root: Path, faults: Faults) -> Iterator[Manifest]:
-    folder = root / "manifests"
-    files = sorted(folder.iterdir()) if folder.is_dir() else []
-    if not any(file.suffix == ".yaml" and file.is_file() for file in files):
-        raise BadInput(
-            "no-catalog",
-            "there is no catalog: it would hold manifests/*.yaml",
-            where=str(root),
-            remedy=f"name another with --catalog DIR, or start one: patchkit init {root}",
-        )
-    for file in files:
+    for file in sorted((root / "manifests").iterdir()):
         if file.suffix == ".yaml" and file.is_file():
             found = _load(file, _bytes(file), root, faults)
             if found is not None:

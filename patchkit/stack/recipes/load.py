@@ -8,7 +8,7 @@ from typing import TypeVar
 from patchkit.catalog import nodes
 from patchkit.catalog.decode import Decoder
 from patchkit.catalog.faults import Faults
-from patchkit.catalog.load import built_in
+from patchkit.catalog.load import built_in, catalog_root
 from patchkit.errors import BadInput
 from patchkit.stack.recipes.model import Recipe, Rules
 
@@ -16,14 +16,13 @@ T = TypeVar("T")
 
 
 def load_recipes(root: Path | None = None) -> dict[str, Recipe]:
-    """All recipes of the catalog at ``root`` (the built-in one without), by name.
+    """All recipes of the catalog that ``catalog_root`` gives, by name; the built-in ones where it has none.
 
     Raises:
-        patchkit.errors.BadInput: ``bad-manifest`` with every fault in its details.
+        patchkit.errors.BadInput: ``no-catalog``, or ``bad-manifest`` with every fault in its details.
     """
     faults = Faults()
-    folder = (root or built_in()) / "manifests" / "recipes"
-    found = [_load(path, Recipe, faults) for path in sorted(folder.glob("*.yaml"))]
+    found = [_load(path, Recipe, faults) for path in _files(root, "*.yaml")]
     faults.settle()
     return {recipe.name: recipe for recipe in found if recipe is not None}
 
@@ -42,15 +41,20 @@ def load_recipe(name: str, root: Path | None = None) -> Recipe:
 
 
 def general_rules(root: Path | None = None) -> Rules:
-    """The rules that hold for every model: those of the catalog at ``root``, the built-in ones where it has none."""
-    path = (root or built_in()) / "manifests" / "recipes" / "rules" / "vllm.yaml"
-    if not path.is_file():
-        path = built_in() / "manifests" / "recipes" / "rules" / "vllm.yaml"
+    """The rules that hold for every model: those of the catalog that ``catalog_root`` gives, the built-in ones where it
+    has none. Raises as ``load_recipes``."""
     faults = Faults()
+    (path,) = _files(root, "rules/vllm.yaml")
     found = _load(path, Rules, faults)
     faults.settle()
     assert found is not None
     return found
+
+
+def _files(root: Path | None, pattern: str) -> list[Path]:
+    """A catalog's files: one that holds patches alone goes with the recipes and rules that are built in."""
+    folders = (each / "manifests" / "recipes" for each in (catalog_root(root), built_in()))
+    return next((found for folder in folders if (found := sorted(folder.glob(pattern)))), [])
 
 
 def _load(path: Path, kind: type[T], faults: Faults) -> T | None:

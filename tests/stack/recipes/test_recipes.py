@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from patchkit.stack.lint import run
 from patchkit.stack.lint.composefile import starts_in_compose
 from patchkit.stack.lint.model import Source, Start
 from patchkit.stack.lint.scripts import starts_in_script
-from patchkit.stack.recipes.load import general_rules, load_recipe
+from patchkit.stack.recipes.load import general_rules, load_recipe, load_recipes
 from patchkit.stack.recipes.memory import plan_kv
 from patchkit.stack.recipes.render import Choice, as_json, as_markdown, choose, render
 
@@ -270,3 +271,42 @@ def test_a_ready_stack_is_what_the_recipe_writes(stack: str) -> None:
     hardware = {"xpu": "b70x4", "rocm": "mi300x", "cuda": "gb200"}[stack]
     written = (REPOSITORY / "compose" / f"flint-{stack}.yaml").read_text()
     assert written == render(choose(FLINT, hardware=hardware)).compose
+
+
+@pytest.fixture
+def own_catalog(tmp_path: Path) -> Path:
+    """A catalog with one manifest, without recipes and rules."""
+    (tmp_path / "manifests").mkdir()
+    (tmp_path / "manifests" / "tiny.yaml").write_text("name: tiny\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("by_variable", [True, False])
+def test_recipes_and_rules_are_those_of_the_catalog_that_everything_else_comes_from(
+    own_catalog: Path, monkeypatch: pytest.MonkeyPatch, by_variable: bool
+) -> None:
+    recipes = own_catalog / "manifests" / "recipes"
+    shutil.copytree(REPOSITORY / "manifests" / "recipes", recipes)
+    (recipes / "flint.yaml").rename(recipes / "mine.yaml")
+    (recipes / "mine.yaml").write_text((recipes / "mine.yaml").read_text().replace("name: flint", "name: mine", 1))
+    rules = recipes / "rules" / "vllm.yaml"
+    rules.write_text(rules.read_text().replace("repeatable: [", "repeatable: [--mine, "))
+    monkeypatch.setenv("PATCHKIT_CATALOG", str(own_catalog) if by_variable else "")
+    named = None if by_variable else own_catalog
+    assert list(load_recipes(named)) == ["mine"]
+    assert general_rules(named).repeatable[0] == "--mine"
+
+
+def test_a_catalog_of_patches_alone_goes_with_the_recipes_and_rules_that_are_built_in(
+    own_catalog: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATCHKIT_CATALOG", str(own_catalog))
+    assert load_recipe("flint") == FLINT
+    assert general_rules() == general_rules(REPOSITORY)
+
+
+def test_recipes_of_a_catalog_that_is_not_there_are_not_the_built_in_ones(tmp_path: Path) -> None:
+    for load in (load_recipes, general_rules):
+        with pytest.raises(BadInput) as caught:
+            load(tmp_path / "none")
+        assert caught.value.code == "no-catalog"
