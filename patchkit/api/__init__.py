@@ -18,7 +18,7 @@ from patchkit.api.look import Options, facts, launch_for, look, opened, refuse_u
 if TYPE_CHECKING:
     from patchkit.api.authoring import Prose, edit, save
     from patchkit.api.containers import apply_to_container, container_status, verify_container
-    from patchkit.api.deliver import Applied, Delivery, Done, Mode, Step, apply, refuse_remote
+    from patchkit.api.deliver import Applied, Below, Delivery, Done, Mode, Step, apply, refuse_remote
     from patchkit.api.following import Rebase, Retirement, Settled, Update, check_update, rebase, retire, survey
     from patchkit.api.hosts import HostAnswer, differences, verify_hosts
     from patchkit.api.importing import Wanted, import_change, import_container
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Applied",
+    "Below",
     "Delivery",
     "Done",
     "HostAnswer",
@@ -80,6 +81,7 @@ __all__ = [
 #: What only some commands need is imported at its first use: a package index costs half of a second.
 _LATER = {
     "Applied": "deliver",
+    "Below": "deliver",
     "Delivery": "deliver",
     "Done": "deliver",
     "HostAnswer": "hosts",

@@ -89,10 +89,10 @@ def apply_to_container(
                 identity=live.identity,
                 launch_given=options.launch or "",
             )
-            receipt_path = delivery.output.absolute() / output.RECEIPT_NAME
-            output.write_file(receipt_path, to_bytes(receipt))
+            folder = delivery.output.absolute()
+            output.write_delivery(folder, to_bytes(receipt), {}, None)
             done = Done(plan, receipt, proof, "written by the container's own interpreter")
-            return Applied(live.reference, not plan.changed, (done,), receipt_path, None, findings)
+            return Applied(live.reference, not plan.changed, (done,), folder / output.RECEIPT_NAME, None, findings)
 
 
 def _refuse_as_served(live: LiveContainer, plan: Plan, name: str) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from patchkit.api.look import Options, look, opened, refuse_unless_deliverable
-from patchkit.api.overlays import overlay_parts, overlay_text, selinux_label
+from patchkit.api.overlays import OverlayParts, overlay_parts, overlay_text, selinux_label
 from patchkit.catalog.load import load_catalog
 from patchkit.catalog.model import Assert, Catalog
 from patchkit.deliver import bind, output
@@ -22,7 +22,7 @@ from patchkit.deliver.receipt import DeliveryKind, Receipt, files_of, receipt_of
 from patchkit.errors import BadInput, Refused
 from patchkit.findings import Finding
 from patchkit.images import TRANSPORTS, derive_index, open_all, open_image, parse_reference
-from patchkit.images.model import Change, Derivation, Image, Mount, Reference
+from patchkit.images.model import Change, Derivation, Derived, Image, Mount, Reference
 from patchkit.images.platforms import host_platform
 from patchkit.lifecycle import lock
 from patchkit.plan import Plan
@@ -59,6 +59,16 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class Below:
+    """What the compose files below the overlay say: the ``settings`` of its services' environment, whether one of them
+    has a ``command`` of its own, whether one ``builds`` its image."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    command: bool = False
+    builds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """One platform of a finished delivery. ``road`` tells how its image was written, and why so."""
 
@@ -74,8 +84,8 @@ class Applied:
 
     ``delivered`` is how to call the image that runs the patched files, ``existed`` whether it was there already.
     ``platforms`` holds one item for each patched platform, this machine's own first; ``findings`` tell of platforms and
-    attestations that were left out. ``services`` are the compose services of the overlay, ``start`` is the guarded
-    start of a delivery by mounts.
+    attestations that were left out. ``services`` are the compose services of the overlay, ``parts`` is what it gives
+    them (None for a running container).
     """
 
     delivered: Reference
@@ -84,7 +94,7 @@ class Applied:
     receipt_path: Path
     overlay_path: Path | None
     findings: tuple[Finding, ...] = ()
-    start: Start | None = None
+    parts: OverlayParts | None = None
     services: tuple[str, ...] = ()
 
 
@@ -93,7 +103,12 @@ def silent(step: str) -> None:
 
 
 def apply(
-    reference: str, options: Options = Options(), delivery: Delivery = Delivery(), *, step: Step = silent
+    reference: str,
+    options: Options = Options(),
+    delivery: Delivery = Delivery(),
+    *,
+    below: Below = Below(),
+    step: Step = silent,
 ) -> Applied:
     """Patch an image, prove it, and write overlay and receipt.
 
@@ -101,7 +116,8 @@ def apply(
 
     Raises:
         patchkit.errors.Refused: ``does-not-apply`` with a line for each file patch that cannot be delivered; and what
-            the deliveries raise. Nothing was written then.
+            the deliveries raise. Nothing was written then. ``tag-moved``, somebody else wrote the derived image's name
+            before this run was done: there is neither receipt nor overlay of this one.
     """
     catalog = load_catalog(options.catalog)
     step(f"reading {reference}")
@@ -113,7 +129,7 @@ def apply(
             refuse_unless_deliverable(plan, options)
             hold_to_lock(plan, catalog, delivery)
             with output.locked(delivery.output):
-                return _apply_by_mounts(origin, plan, options, delivery, step)
+                return _apply_by_mounts(origin, plan, options, delivery, below, step)
     with ExitStack() as stack:
         images = open_all(parse_reference(reference), platform=options.platform, access=options.access)
         for image in images:
@@ -123,7 +139,7 @@ def apply(
             if one.plan:
                 hold_to_lock(one.plan, catalog, delivery)
         with output.locked(delivery.output):
-            return _apply_by_images(looked, findings, options, delivery, step)
+            return _apply_by_images(looked, findings, options, delivery, below, step)
 
 
 def hold_to_lock(plan: Plan, catalog: Catalog, delivery: Delivery) -> None:
@@ -167,7 +183,12 @@ def _look_at_all(images: Sequence[Image], options: Options, catalog: Catalog) ->
 
 
 def _apply_by_images(
-    looked: Sequence[_Looked], findings: list[Finding], options: Options, delivery: Delivery, step: Step
+    looked: Sequence[_Looked],
+    findings: list[Finding],
+    options: Options,
+    delivery: Delivery,
+    below: Below,
+    step: Step,
 ) -> Applied:
     image = looked[0].image
     if not delivery.guard and not any(one.plan and one.plan.changed for one in looked):
@@ -177,7 +198,7 @@ def _apply_by_images(
             for one in looked
             if one.plan
         ]
-        return _finish(image.reference, True, done, findings, delivery)
+        return _finish(image.reference, True, done, findings, delivery, below)
     target = _target(image, delivery.tag)
     step(f"writing {target}")
     derived = derive_index(
@@ -194,18 +215,33 @@ def _apply_by_images(
         if one.plan is None or result is None:
             continue
         step(f"proving {result.reference} ({result.identity.platform})")
-        with open_image(result.reference, platform=result.identity.platform, access=options.access) as patched:
-            if patched.identity.config != result.identity.config:
-                raise Refused(
-                    "tag-moved",
-                    "somebody else wrote this name while the proof was under way",
-                    where=str(result.reference),
-                    remedy="run again, or give another name with --tag",
-                )
+        with _named(result, options) as patched:
             proof = _prove(patched, one.plan, options, delivery, ())
             done.append(_done("image", one.plan, proof, patched, options, road=result.road))
+    for result in derived.images:
+        if result is not None:  # a run from another output folder may have written the name during the proof
+            with _named(result, options):
+                pass
     existed = all(result is None or result.existed for result in derived.images)
-    return _finish(derived.reference, existed, done, findings, delivery)
+    return _finish(derived.reference, existed, done, findings, delivery, below)
+
+
+@contextmanager
+def _named(result: Derived, options: Options) -> Iterator[Image]:
+    """The image that was just written, opened by its name.
+
+    Raises:
+        patchkit.errors.Refused: ``tag-moved``, the name stands for another one by now.
+    """
+    with open_image(result.reference, platform=result.identity.platform, access=options.access) as patched:
+        if patched.identity.config != result.identity.config:
+            raise Refused(
+                "tag-moved",
+                "somebody else wrote this name while the proof was under way",
+                where=str(result.reference),
+                remedy="run again, or give another name with --tag",
+            )
+        yield patched
 
 
 def _derivation(plan: Plan, origin: Image, options: Options, delivery: Delivery) -> Derivation:
@@ -241,7 +277,9 @@ def _guard(plan: Plan, origin: Image, options: Options, remedy: str) -> Guard:
     )
 
 
-def _apply_by_mounts(origin: Image, plan: Plan, options: Options, delivery: Delivery, step: Step) -> Applied:
+def _apply_by_mounts(
+    origin: Image, plan: Plan, options: Options, delivery: Delivery, below: Below, step: Step
+) -> Applied:
     step(f"writing patched files to {delivery.output}")
     mounts = bind.write_mounts(plan, delivery.output)
     start = None
@@ -249,12 +287,13 @@ def _apply_by_mounts(origin: Image, plan: Plan, options: Options, delivery: Deli
         guard = _guard(plan, origin, options, f"patchkit apply --image {plan.reference} --mode bind --guard")
         program = output.store_file(delivery.output, posixpath.basename(guard.path), guard.program)
         mounts = (*mounts, Mount(str(program), guard.path))
-        # An image without a command of its own takes the service's: an empty one here would wipe that away.
-        start = Start(guard.entrypoint, guard.command or None)
+        # A command that the service has is left where it is, and so is one that it alone can have: where the image has
+        # none, an empty one here would wipe the service's away.
+        start = Start(guard.entrypoint, None if below.command else guard.command or None)
     step("proving the mounts")
     proof = _prove(origin, plan, options, delivery, mounts)
     done = _done("bind" if mounts else "none", plan, proof, origin, options, mounts=mounts)
-    return _finish(origin.reference, False, [done], [], delivery, start=start, selinux=selinux_label(origin))
+    return _finish(origin.reference, False, [done], [], delivery, below, start=start, selinux=selinux_label(origin))
 
 
 def _done(
@@ -332,32 +371,36 @@ def _finish(
     done: Sequence[Done],
     findings: Sequence[Finding],
     delivery: Delivery,
+    below: Below,
     *,
     start: Start | None = None,
     selinux: str = "",
 ) -> Applied:
-    """Write receipt and overlay: the last step, so that what lies there is always of a finished delivery."""
+    """Write receipts and overlay: the last step, so that what lies there is always of a finished delivery."""
     host = host_platform()
     ordered = sorted(done, key=lambda one: one.plan.identity.platform != host)
     first = ordered[0]
-    receipt_path = delivery.output.absolute() / output.RECEIPT_NAME
-    overlay_path = delivery.output.absolute() / output.OVERLAY_NAME
+    folder = delivery.output.absolute()
     service = first.plan.match.manifest.service
     services = delivery.services or ((service,) if service else ())
-    environment = first.plan.site.launch.env if delivery.own_caches else None
+    environment = {**first.plan.site.launch.env, **below.settings} if delivery.own_caches else None
+    receipt_path = folder / output.RECEIPT_NAME
     parts = overlay_parts(first.receipt, receipt_path, environment=environment, selinux=selinux, start=start)
-    text = overlay_text(services, parts) if services else None
-    for one in ordered[1:]:
-        name = f"receipt.{one.plan.identity.platform.replace('/', '-')}.json"
-        output.write_file(receipt_path.with_name(name), to_bytes(one.receipt))
-    output.write_file(receipt_path, to_bytes(first.receipt))
-    if text is not None:
-        output.write_file(overlay_path, text.encode())
-    else:
-        overlay_path.unlink(missing_ok=True)  # one of an earlier delivery would start what this receipt is not of
-    written = overlay_path if text is not None else None
+    parts = replace(parts, image=replace(parts.image, instead_of_build=below.builds))
+    overlay = overlay_text(services, parts).encode() if services else None
+    others = {one.plan.identity.platform: to_bytes(one.receipt) for one in ordered[1:]}
+    output.write_delivery(folder, to_bytes(first.receipt), others, overlay)
     told = [*findings]
     if delivery.devices or delivery.gpus:
         for one in ordered:
             told += gpu_findings(one.plan.match.manifest.gpus, one.proof.gpus, one.receipt.delivered)
-    return Applied(delivered, existed, tuple(ordered), receipt_path, written, tuple(told), start, tuple(services))
+    return Applied(
+        delivered,
+        existed,
+        tuple(ordered),
+        receipt_path,
+        folder / output.OVERLAY_NAME if services else None,
+        tuple(told),
+        parts,
+        tuple(services),
+    )

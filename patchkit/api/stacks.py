@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patchkit.api.deliver import Applied, Delivery, Step, apply, silent
+from patchkit.api.deliver import Applied, Below, Delivery, Step, apply, silent
 from patchkit.api.look import Options, look, opened, refuse_unless_deliverable
-from patchkit.api.overlays import overlay_parts, overlay_text, pinned, selinux_label
+from patchkit.api.overlays import overlay_text, pinned
 from patchkit.catalog.refused import setting_findings
-from patchkit.deliver.output import OVERLAY_NAME, write_file
+from patchkit.deliver.output import write_file
 from patchkit.errors import BadInput, Refused
 from patchkit.findings import Finding
 from patchkit.images import parse_reference
@@ -22,7 +22,7 @@ from patchkit.site.facts import site_facts
 from patchkit.site.launch import launch_of, service_config
 from patchkit.stack import compose_model, kustomize
 from patchkit.stack.compose_model import Model, Service
-from patchkit.stack.overlay import OverlayMount, Start
+from patchkit.stack.overlay import OverlayMount
 from patchkit.stack.runline import run_line
 
 
@@ -76,19 +76,14 @@ def compose(
         raise BadInput(
             "no-service", "nothing tells which service the overlay is for", remedy="--service NAME, or -f FILE"
         )
-    done = apply(reference, options, replace(delivery, services=names), step=step)
-    overlay_path = delivery.output.absolute() / OVERLAY_NAME
-    parts = overlay_parts(
-        done.platforms[0].receipt,
-        done.receipt_path,
-        environment={**plan.site.launch.env, **_settings(services)} if delivery.own_caches else None,
-        selinux=selinux_label(origin),
-        start=_start(done.start, services),
+    below = Below(
+        settings=_settings(services),
+        command=any(service.command for service in services),
+        builds=any(service.builds for service in services),
     )
-    builds = any(service.builds for service in services)
-    parts = replace(parts, image=replace(parts.image, instead_of_build=builds))
-    text = overlay_text(names, parts)
-    write_file(overlay_path, text.encode())
+    done = apply(reference, options, replace(delivery, services=names), below=below, step=step)
+    assert done.parts is not None  # an image was delivered
+    parts = done.parts
     lines = []
     for service in services or (None,):
         line, left = run_line(
@@ -105,7 +100,7 @@ def compose(
         if left and service is not None:
             said = f"a command line cannot carry {', '.join(left)}"
             findings.append(Finding("not-carried", "note", said, f"service {service.name}", remedy="use the overlay"))
-    return Composed(done, names, text, "\n\n".join(lines), tuple(findings))
+    return Composed(done, names, overlay_text(names, parts), "\n\n".join(lines), tuple(findings))
 
 
 def component(composed: Composed, folder: Path) -> tuple[Path, ...]:
@@ -193,12 +188,6 @@ def _check(
                 details=[f"it starts {launch.source or launch.interpreter}"],
             )
     return findings
-
-
-def _start(start: Start | None, services: Sequence[Service]) -> Start | None:
-    """The guarded start that leaves the services' own commands where they are."""
-    own = any(service.command for service in services)
-    return replace(start, command=None) if start is not None and own else start
 
 
 def _settings(services: Sequence[Service]) -> dict[str, str]:

@@ -11,10 +11,11 @@ import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from patchkit.errors import Unreachable
+from patchkit.deliver.receipt import load
+from patchkit.errors import PatchkitError, Unreachable
 
 OVERLAY_NAME = "compose.patchkit.yaml"
 RECEIPT_NAME = "receipt.json"
@@ -102,6 +103,37 @@ def stored_files(output: Path) -> list[Path]:
     )
 
 
+def write_delivery(output: Path, receipt: bytes, others: Mapping[str, bytes], overlay: bytes | None) -> None:
+    """Write a finished delivery into the folder, which the caller holds, so that what lies there is of this one alone:
+    an overlay or a receipt that an earlier delivery left would start, or prove, what is gone.
+
+    Args:
+        output: the folder.
+        receipt: of the platform that the overlay is for, or of the only one.
+        others: the receipts of further platforms, by platform (``os/arch``).
+        overlay: the overlay's text, None where this delivery has none.
+
+    Raises:
+        patchkit.errors.Unreachable: ``output-not-writable``.
+    """
+    written = {output / f"receipt.{platform.replace('/', '-')}.json": data for platform, data in others.items()}
+    written[output / RECEIPT_NAME] = receipt
+    if overlay is not None:
+        written[output / OVERLAY_NAME] = overlay
+    for stale in {*platform_receipts(output), output / OVERLAY_NAME} - written.keys():
+        try:
+            stale.unlink(missing_ok=True)
+        except OSError as error:
+            raise _not_writable(stale, error) from None
+    for place, data in written.items():
+        write_file(place, data)
+
+
+def platform_receipts(output: Path) -> list[Path]:
+    """The receipts of a delivery's further platforms, known by what they hold: the folder may be a person's own."""
+    return [path for path in sorted(output.glob("receipt.*-*.json")) if not path.is_symlink() and _is_receipt(path)]
+
+
 @contextlib.contextmanager
 def locked(output: Path) -> Iterator[None]:
     """Hold the output folder: of two runs at once the second waits, so overlay and receipt belong to one run."""
@@ -115,6 +147,14 @@ def locked(output: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def _is_receipt(path: Path) -> bool:
+    try:
+        load(path)
+    except PatchkitError:
+        return False
+    return True
 
 
 def _metadata(path: Path) -> tuple[int, int]:

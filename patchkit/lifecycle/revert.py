@@ -96,7 +96,7 @@ def overlay(engine: Engine | None, folder: Path) -> list[Path]:
         )
     with output.locked(folder):
         removed = [path for name in (output.OVERLAY_NAME, output.RECEIPT_NAME) if (path := folder / name).exists()]
-        removed += output.stored_files(folder)
+        removed += [*output.platform_receipts(folder), *output.stored_files(folder)]
         for path in removed:
             path.unlink()
             for empty in (path.parent, path.parent.parent) if path.parent != folder else ():
