@@ -12,11 +12,11 @@ from typing import Any
 
 from patchkit.catalog.model import Gpus, RefusedEnv
 from patchkit.images.model import Filesystem
+from patchkit.site.environment import decides_imports
 from patchkit.site.launch import GUARD_PATH, given_to, launch_of, program_of, require_known
 from patchkit.site.model import Launch
 from patchkit.site.program import program_text
 
-_DECIDES = ("PATH", "VIRTUAL_ENV", "HOME", "CONDA_PREFIX")
 _MARK = 'SPEC: "dict[str, object]" = {}\n'
 
 
@@ -110,7 +110,7 @@ def make_guard(
 def _changes(serving: Launch, config: Mapping[str, Any], fs: Filesystem) -> dict[str, Any]:
     """What a start script changes of that which decides imports: the guard checks under the same."""
     start_env, start_cwd = given_to(config, fs)
-    decides = {name for name in {*serving.env, *start_env} if name in _DECIDES or name.startswith("PYTHON")}
+    decides = {name for name in {*serving.env, *start_env} if decides_imports(name)}
     env = {n: serving.env[n] for n in sorted(decides) if n in serving.env and serving.env[n] != start_env.get(n)}
     unset = sorted(name for name in decides if name in start_env and name not in serving.env)
     return {"env": env, "unset": unset, "cwd": serving.cwd if serving.cwd != start_cwd else ""}

@@ -87,7 +87,7 @@ def receipt_in(image: Subject) -> Receipt | None:
         return None
     place = labels.get(LABEL_RECEIPT, "")
     try:
-        if not place.startswith("/") or posixpath.normpath(place) != place:
+        if not paths.is_plain(place):
             raise ValueError("its place is no plain path")
         data = paths.read(image.fs, place)
         if data is None:

@@ -15,9 +15,11 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from patchkit.errors import BadInput, Refused
 from patchkit.findings import hidden
+from patchkit.images import paths
 from patchkit.images.model import Identity, Mount
-from patchkit.plan import Plan, PlannedFile, fingerprint_of
-from patchkit.proof.model import ABSENT, Expectation, Proof
+from patchkit.plan import ABSENT, Plan, PlannedFile, fingerprint_of
+from patchkit.proof.model import Expectation, Proof
+from patchkit.site.environment import decides_imports
 from patchkit.site.model import Launch
 
 DeliveryKind = Literal["image", "bind", "container", "none"]
@@ -26,8 +28,6 @@ _SCHEMA = "patchkit.receipt"
 
 #: No receipt comes near it. A label of an image may name any file of this machine as a receipt.
 _MAX_SIZE = 16 * 1024 * 1024
-
-_KEPT_ENV = frozenset({"PATH", "VIRTUAL_ENV", "CONDA_PREFIX"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def load(path: Path) -> Receipt:
 
 
 def _without_secrets(launch: Launch) -> Launch:
-    kept = {name: value for name, value in launch.env.items() if name in _KEPT_ENV or name.startswith("PYTHON")}
+    kept = {name: value for name, value in launch.env.items() if decides_imports(name)}
     return dataclasses.replace(launch, env=kept)
 
 
@@ -260,6 +260,9 @@ def _from_json(data: Any) -> Receipt:
         raise ValueError(f"schema {schema!r} version {version!r}")
     receipt: Receipt = built(Receipt, content)
     check_files(receipt.files, receipt.fingerprint)
+    for mount in receipt.mounts:
+        if not paths.is_plain(mount.target):
+            raise ValueError(f"{mount.target!r} is no plain path inside of an image")
     return receipt
 
 
@@ -270,7 +273,7 @@ def check_files(files: tuple[ReceiptFile, ...], fingerprint: str) -> None:
         inside = posixpath.normpath(file.path) == file.path and not file.path.startswith(("/", "../"))
         if not inside or file.path in (".", ".."):
             raise ValueError(f"{file.path!r} is no path inside of a package")
-        if not file.image_path.startswith("/") or posixpath.normpath(file.image_path) != file.image_path:
+        if not paths.is_plain(file.image_path):
             raise ValueError(f"{file.image_path!r} is no plain path inside of an image")
     if not files:
         raise ValueError("it names no file")

@@ -10,6 +10,12 @@ from patchkit.images.model import Entry, Filesystem
 MAX_LINKS = 40  # Linux follows 40 symlinks before ELOOP: path_resolution(7)
 
 
+def is_plain(path: str) -> bool:
+    """Whether a path is absolute and nothing in it is to be worked out. Two leading slashes are: ``normpath`` keeps
+    them, since POSIX lets them mean something else, and then no way up leads to the root."""
+    return path.startswith("/") and not path.startswith("//") and posixpath.normpath(path) == path
+
+
 def realpath(fs: Filesystem, path: str) -> str:
     """The absolute path with every symlink in it followed inside the image, as ``realpath -m`` would there.
 

@@ -6,8 +6,9 @@ import os
 import sys
 import time
 
+from patchkit.site.environment import decides_imports
+
 asked = json.loads(sys.argv[1])
-names = [name.encode() for name in asked["names"]]
 ticks = os.sysconf("SC_CLK_TCK")
 with open("/proc/uptime") as file:
     boot = time.time() - float(file.read().split()[0])
@@ -20,19 +21,17 @@ def process(pid: int) -> "dict[str, object]":
     with open(base + "cmdline", "rb") as file:
         argv = file.read().rstrip(b"\0").split(b"\0")
     with open(base + "environ", "rb") as file:
-        pairs = dict(item.partition(b"=")[::2] for item in file.read().split(b"\0") if item)
-    env = {
-        name.decode(): value.decode("utf-8", "replace")
-        for name, value in pairs.items()
-        if name in (b"PATH", b"VIRTUAL_ENV", b"CONDA_PREFIX", *names) or name.startswith(b"PYTHON")
-    }
+        given = file.read().decode("utf-8", "replace")
+    pairs = dict(item.partition("=")[::2] for item in given.split("\0") if "=" in item)
+    env = {name: value for name, value in pairs.items() if decides_imports(name) or name in asked["names"]}
     return {
         "pid": pid,
         "exe": os.readlink(base + "exe"),
         "argv": [word.decode("utf-8", "replace") for word in argv],
         "cwd": os.readlink(base + "cwd"),
         "started": started,
-        "env": env,
+        # A process that changes its title writes over its environment (setproctitle): none of it is left.
+        "env": env if pairs or not given else None,
     }
 
 

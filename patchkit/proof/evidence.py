@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from patchkit.catalog.model import Assert
-from patchkit.proof.model import ABSENT, Expectation, FileProof
+from patchkit.plan import ABSENT
+from patchkit.proof.model import Expectation, FileProof
 from patchkit.site.model import Launch
 from patchkit.site.probe import Answer
 from patchkit.site.static import Search

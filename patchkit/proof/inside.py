@@ -10,9 +10,10 @@ from typing import Any
 
 from patchkit.catalog.model import Assert
 from patchkit.diff import check_python
+from patchkit.plan import ABSENT
 from patchkit.proof.evidence import Evidence
 from patchkit.proof.judge import Grounds, judge, touches
-from patchkit.proof.model import ABSENT, Expectation, FileProof
+from patchkit.proof.model import Expectation, FileProof
 from patchkit.site.model import Launch
 from patchkit.site.pycache import stems_of
 from patchkit.site.static import find_module
@@ -78,8 +79,7 @@ def _bytecode(evidence: Evidence, item: Expectation) -> FileProof:
 
 def _optimization(launch: Launch) -> str:
     """The part of a compiled file's name that tells the launch's optimization. Source: PEP 488."""
-    ignored = {"-I", "-E"} & set(launch.flags)
-    setting = "" if ignored else launch.env.get("PYTHONOPTIMIZE", "")
+    setting = launch.heeded.get("PYTHONOPTIMIZE", "")
     stated = int(setting) if setting.isdigit() else int(bool(setting))
     level = min(max(launch.flags.count("-O"), stated), 2)
     return f".opt-{level}" if level else ""

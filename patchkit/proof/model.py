@@ -16,9 +16,6 @@ LEVELS: tuple[LevelName, ...] = ("bytes", "resolves", "compiles", "bytecode", "i
 #: These must hold for exit status 0; the other two only must not have failed.
 NEEDED: tuple[LevelName, ...] = ("bytes", "resolves", "compiles", "bytecode")
 
-#: Stands in place of a hash for a file that the patches remove.
-ABSENT = "absent"
-
 
 @dataclass(frozen=True, slots=True)
 class Expectation:

@@ -6,8 +6,9 @@ import hashlib
 import posixpath
 
 from patchkit.errors import Refused
+from patchkit.plan import ABSENT
 from patchkit.proof.evidence import Evidence
-from patchkit.proof.model import ABSENT, Expectation, FileProof
+from patchkit.proof.model import Expectation, FileProof
 from patchkit.site.facts import place, told_place
 from patchkit.site.static import find_module
 

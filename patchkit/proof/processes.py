@@ -6,7 +6,6 @@ import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any
 
 from patchkit.catalog.model import RefusedEnv
@@ -15,9 +14,11 @@ from patchkit.errors import Unreachable
 from patchkit.findings import Finding, hidden
 from patchkit.images.model import Run, Runnable
 from patchkit.proof.model import Expectation
+from patchkit.site.environment import decides_imports
 from patchkit.site.launch import is_python
 from patchkit.site.model import Launch
 from patchkit.site.probe import read_answers
+from patchkit.site.program import program_text
 
 #: Start times are told in clock ticks of 10 ms, file times by the same kernel's clock.
 _TICK = 0.02
@@ -27,14 +28,14 @@ _DELETED = " (deleted)"  # what the kernel adds to the name of a program whose f
 @dataclass(frozen=True, slots=True)
 class Process:
     """One process. ``started`` is in seconds since the epoch; ``env`` holds what it was started with of that which
-    decides imports, and the variables asked for."""
+    decides imports, and the variables asked for: None where it wrote over them, as one that changes its title does."""
 
     pid: int
     exe: str
     argv: tuple[str, ...]
     cwd: str
     started: float
-    env: Mapping[str, str]
+    env: Mapping[str, str] | None
 
     @property
     def is_python(self) -> bool:
@@ -61,7 +62,7 @@ def look_inside(
     """Ask the container's own interpreter, as the container's user; None where it gives no answer that counts. Of the
     processes' environment it is told what decides imports and the variables ``names``, and nothing else."""
     nonce = secrets.token_hex(16)
-    script = resources.files("patchkit.proof").joinpath("_processes_script.py").read_text("utf-8")
+    script = program_text("patchkit.proof", "_processes_script")
     asked = json.dumps({"nonce": nonce, "files": list(files), "folders": list(folders), "names": list(names)})
     argv = (launch.interpreter, "-I", "-S", "-c", script, asked)
     try:
@@ -84,7 +85,7 @@ def _inside(answer: Mapping[str, Any]) -> Inside:
                 tuple(map(str, one["argv"])),
                 str(one["cwd"]),
                 float(one["started"]),
-                {str(name): str(value) for name, value in one["env"].items()},
+                None if one["env"] is None else {str(name): str(value) for name, value in one["env"].items()},
             )
             for one in answer["processes"]
         ),
@@ -133,9 +134,10 @@ def judge(inside: Inside | None, launch: Launch, where: str, refused: Sequence[R
                     evidence=said,
                     remedy=f"restart it: docker restart {where}",
                 )
-            own = {name: value for name, value in process.env.items() if launch.env.get(name) != value}
-            yield from setting_findings(refused, own, here)
-            yield from _environment(process, launch, here, said)
+            if process.env is not None:
+                own = {name: value for name, value in process.env.items() if launch.env.get(name) != value}
+                yield from setting_findings(refused, own, here)
+                yield from _environment(process, process.env, launch, here, said)
     if inside.hidden:
         yield Finding(
             "processes-hidden",
@@ -146,14 +148,15 @@ def judge(inside: Inside | None, launch: Launch, where: str, refused: Sequence[R
         )
 
 
-def _environment(process: Process, launch: Launch, here: str, said: str) -> Iterator[Finding]:
-    for name in sorted({*launch.env, *process.env}):
-        decides = name in ("VIRTUAL_ENV", "CONDA_PREFIX") or name.startswith("PYTHON")
-        if decides and process.env.get(name) != launch.env.get(name):
+def _environment(process: Process, env: Mapping[str, str], launch: Launch, here: str, said: str) -> Iterator[Finding]:
+    # A Python that was started by a path has no use for PATH: CPython, Modules/getpath.py.
+    unused = "PATH" if process.argv and "/" in process.argv[0] else ""
+    for name in sorted({*launch.env, *env}):
+        if decides_imports(name) and name != unused and env.get(name) != launch.env.get(name):
             yield Finding(
                 "environment-overridden",
                 "warning",
-                f"{name} is {process.env.get(name, 'not set')}, the launch has {launch.env.get(name, 'none')}",
+                f"{name} is {env.get(name, 'not set')}, the launch has {launch.env.get(name, 'none')}",
                 where=here,
                 evidence=said,
             )

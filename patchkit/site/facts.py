@@ -113,7 +113,25 @@ def _read(
         files=facts,
         pycs=pycs,
         notes=(*search.notes, *_path_changes(view, search, files)),
+        chosen=chosen,
     )
+
+
+def copy_of(site: Site, package: str) -> Copy:
+    """The copy that the facts are about.
+
+    Raises:
+        patchkit.errors.Refused: ``package-absent``, the launch imports none and no other was named.
+    """
+    if site.chosen is None:
+        raise Refused(
+            "package-absent",
+            f"{site.launch.source or 'the launch'} imports no copy of {package}",
+            where=site.launch.interpreter,
+            remedy="name another start with --launch, or a copy with --copy PATH",
+            details=[f"there is one at {copy.root}, which it does not import" for copy in site.copies],
+        )
+    return site.chosen
 
 
 def _path_changes(view: View, search: Search, files: Sequence[str]) -> list[str]:
@@ -285,6 +303,7 @@ def from_json(data: Mapping[str, Any]) -> Site:
         how=data["how"],
         disagreements=tuple(Disagreement(**item) for item in data["disagreements"]),
         notes=tuple(data["notes"]),
+        chosen=None if data["chosen"] is None else _copy_from(data["chosen"]),
     )
 
 

@@ -32,6 +32,11 @@ class Launch:
     flags: tuple[str, ...] = ()
     source: str = ""
 
+    @property
+    def heeded(self) -> Mapping[str, str]:
+        """Where Python looks for the variables that options switch off: nowhere under ``-E`` and ``-I``."""
+        return {} if {"-E", "-I"} & set(self.flags) else self.env
+
 
 @dataclass(frozen=True, slots=True)
 class Copy:
@@ -91,7 +96,7 @@ class Site:
     relative to the copy's ``base`` (``vllm/models/x.py``) to what lies there, None where nothing does. ``pycs`` holds
     the compiled files of the files asked for by their real paths. ``notes`` tell what reading
     alone cannot decide. The winner is the one that reading finds: it must not be relied on where ``disagreements`` name
-    an import."""
+    an import. ``chosen`` is the copy that was asked about, by default the winner."""
 
     launch: Launch
     python: tuple[int, int, int]
@@ -105,6 +110,7 @@ class Site:
     how: Literal["static", "dynamic", "both"] = "static"
     disagreements: tuple[Disagreement, ...] = ()
     notes: tuple[str, ...] = ()
+    chosen: Copy | None = None
 
 
 def module_of(file: str) -> str:

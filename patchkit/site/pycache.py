@@ -28,7 +28,7 @@ def stems_of(launch: Launch, names: Iterable[str]) -> list[str]:
 def _prefix(launch: Launch) -> str:
     """The folder of the tree that the launch keeps compiled files in, empty where they lie in ``__pycache__``. The
     first ``-X pycache_prefix`` decides, also an empty one. Source: docs.python.org, using/cmdline."""
-    stated = "" if {"-I", "-E"} & set(launch.flags) else launch.env.get("PYTHONPYCACHEPREFIX", "")
+    stated = launch.heeded.get("PYTHONPYCACHEPREFIX", "")
     for flag in launch.flags:
         option, _, value = flag.partition("=")
         if option == "-Xpycache_prefix":

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from patchkit.images import paths
 from patchkit.images.model import Filesystem
+from patchkit.site.environment import decides_imports
 from patchkit.site.shell import NotPlain, Step, Values, Word, assignment, environment, plain, steps
 
 #: Start scripts are small; a larger one is not followed.
@@ -27,8 +28,6 @@ _READS = frozenset({"read", "let", "getopts", "mapfile", "readarray", "local"})
 _TESTS = frozenset({"[", "[[", "test", "(("})
 _FILTERS = frozenset({"tee", "ts", "grep", "sed", "awk", "cat", "logger", "sort", "head", "tail"})
 _DECLARE = frozenset({"export", "declare", "typeset", "readonly"})
-# A variable of these decides which interpreter starts and what it imports.
-_DECIDES = frozenset({"PATH", "HOME", "VIRTUAL_ENV"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,9 +271,7 @@ def _ending(shell: _Shell, step: Step, words: list[Word], prefix: dict[str, str 
     argv = [field for word in words for field in values.expand(word)]
     exported = {name: value for name, value in values.variables.items() if name in shell.exported}
     exported.update(prefix)
-    unknown = sorted(
-        name for name, value in exported.items() if value is None and (name in _DECIDES or name.startswith("PYTHON"))
-    )
+    unknown = sorted(name for name, value in exported.items() if value is None and decides_imports(name))
     if unknown:
         raise NotPlain(f"{unknown[0]} is set to what only running tells", step.line)
     if values.cwd is None:

@@ -79,10 +79,9 @@ def search_of(fs: Filesystem | View, launch: Launch) -> Search:
     """
     require_known(launch)
     view = as_view(fs)
-    settings = _Settings.of(launch)
-    layout = _layout(view, launch, settings)
-    builder = _SysPath(view, layout, settings)
-    builder.build(launch)
+    layout = _layout(view, launch)
+    builder = _SysPath(view, layout, launch)
+    builder.build()
     first = first_entry(view, launch, layout.version)
     path = builder.path if first is None else [first, *builder.path]
     return Search(
@@ -102,8 +101,8 @@ def first_entry(view: View, launch: Launch, version: tuple[int, int]) -> str | N
         # A folder or a zip archive with a __main__ is itself the entry, whatever the options.
         if entry is not None and (entry.kind == "dir" or _is_zip(view, launch.argument)):
             return launch.argument
-    settings = _Settings.of(launch)
-    if "-I" in launch.flags or (version >= (3, 11) and ("-P" in launch.flags or settings.env.get("PYTHONSAFEPATH"))):
+    safe = "-P" in launch.flags or launch.heeded.get("PYTHONSAFEPATH")
+    if "-I" in launch.flags or (version >= (3, 11) and safe):
         return None
     if launch.form in ("console-script", "script"):
         return posixpath.dirname(view.real(launch.argument))
@@ -117,21 +116,6 @@ def _is_zip(view: View, path: str) -> bool:
     if entry is None or entry.kind != "file" or not path.endswith(ARCHIVES):
         return False
     return zipfile.is_zipfile(io.BytesIO(view.fs.read(entry.path)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Settings:
-    """The launch's environment as far as Python may look at it, and its options."""
-
-    env: dict[str, str]
-    all_env: dict[str, str]
-    flags: frozenset[str]
-
-    @staticmethod
-    def of(launch: Launch) -> _Settings:
-        flags = frozenset(launch.flags)
-        ignored = flags & {"-I", "-E"}
-        return _Settings({} if ignored else dict(launch.env), dict(launch.env), flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,20 +160,31 @@ class _Layout:
         return Python(self.executable, self.real, version, prefix, self.prefix, self.stdlib, tags)
 
 
-def _layout(view: View, launch: Launch, settings: _Settings) -> _Layout:
-    executable = posixpath.normpath(posixpath.join(launch.cwd, launch.interpreter))
-    if not view.is_file(executable):
+def _layout(view: View, launch: Launch) -> _Layout:
+    """Where the standard library lies. A Python 3.11 or newer takes itself for the interpreter that a variable names,
+    whatever its options; which version it is the files tell. Source: CPython, Modules/getpath.py."""
+    layout = _layout_as(view, launch, "")
+    taken = launch.env.get("PYTHONEXECUTABLE") or launch.env.get("__PYVENV_LAUNCHER__")
+    return _layout_as(view, launch, taken) if taken and layout.version >= (3, 11) else layout
+
+
+def _layout_as(view: View, launch: Launch, taken: str) -> _Layout:
+    started = posixpath.normpath(posixpath.join(launch.cwd, launch.interpreter))
+    if not view.is_file(started):
         raise Refused(
             "interpreter-unknown",
             "the interpreter is not in the image",
-            where=executable,
+            where=started,
             remedy="name another: --launch '/path/to/python -m package'",
         )
-    real = view.real(executable)
-    home = settings.env.get("PYTHONHOME", "")
-    folder = posixpath.dirname(real)
+    real = view.real(started)
+    executable = posixpath.normpath(posixpath.join(launch.cwd, taken)) if taken else started
+    home = launch.heeded.get("PYTHONHOME", "")
+    folder = posixpath.dirname(executable if taken else real)
     stated = ""
-    if not home:
+    if home:
+        folder = posixpath.normpath(home.partition(":")[0])
+    else:
         for config in (f"{posixpath.dirname(posixpath.dirname(executable))}", f"{posixpath.dirname(executable)}"):
             values = read_pyvenv(view, posixpath.join(config, "pyvenv.cfg"))
             if values is not None:
@@ -198,10 +193,11 @@ def _layout(view: View, launch: Launch, settings: _Settings) -> _Layout:
                 break
     if posixpath.basename(real).startswith("pypy"):
         raise _no_cpython(executable, "it is PyPy; only CPython is known here")
-    where = [posixpath.normpath(home.partition(":")[0])] if home else list(_upwards(folder))
+    where = [folder] if home else list(_upwards(folder))
     name = re.fullmatch(r"python(\d+)\.(\d+)(t?)d?", posixpath.basename(real))
     wanted = f"python{name[1]}.{name[2]}{name[3]}" if name else ""
-    libraries = [settings.env["PYTHONPLATLIBDIR"]] if settings.env.get("PYTHONPLATLIBDIR") else ["lib", "lib64"]
+    given = launch.heeded.get("PYTHONPLATLIBDIR")
+    libraries = [given] if given else ["lib", "lib64"]
     # Where nothing lies above, CPython falls back to the prefix that it was built for: as good as always its own.
     built_for = list(_upwards(posixpath.dirname(real)))
     found = next(
@@ -214,7 +210,7 @@ def _layout(view: View, launch: Launch, settings: _Settings) -> _Layout:
         None,
     )
     if found is None:
-        raise _no_cpython(executable, f"no standard library belongs to it ({wanted or 'python3.*'} above {where[0]})")
+        raise _no_cpython(executable, f"no standard library belongs to it ({wanted or 'python3.*'} above {folder})")
     prefix, library, name_found = found
     version, abi = _version_of(name_found)
     if home:
@@ -237,11 +233,10 @@ def _no_cpython(executable: str, why: str) -> Refused:
 
 
 def _upwards(folder: str) -> Iterable[str]:
+    """The folder and those above it, but for the root, where CPython does not look."""
     folder = posixpath.normpath(folder)
-    while True:
+    while folder.strip("/"):
         yield folder
-        if folder in ("/", ""):
-            return
         folder = posixpath.dirname(folder)
 
 
@@ -292,10 +287,10 @@ def read_pyvenv(view: View, path: str) -> dict[str, str] | None:
 class _SysPath:
     """Lib/site.py over the image's files. Paths are kept as the interpreter would write them."""
 
-    def __init__(self, view: View, layout: _Layout, settings: _Settings) -> None:
+    def __init__(self, view: View, layout: _Layout, launch: Launch) -> None:
         self.view = view
         self.layout = layout
-        self.settings = settings
+        self.launch = launch
         self.prefix = layout.prefix
         self.path: list[str] = []
         self.known: set[str] = set()
@@ -304,16 +299,16 @@ class _SysPath:
         self.notes: list[str] = []
         self.debian = b"dist-packages" in (view.read(posixpath.join(layout.stdlib, "site.py")) or b"")
 
-    def build(self, launch: Launch) -> None:
-        layout, env = self.layout, self.settings.env
+    def build(self) -> None:
+        layout, launch, env = self.layout, self.launch, self.launch.heeded
         if env.get("PYTHONPATH"):
             for entry in env["PYTHONPATH"].split(":"):
                 self.add(posixpath.normpath(posixpath.join(launch.cwd, entry)))
         for entry in (layout.archive, layout.stdlib, layout.dynload):
             self.add(posixpath.normpath(entry))
-        if "-S" in self.settings.flags:
+        if "-S" in launch.flags:
             return
-        user_site = not self.settings.flags & {"-s", "-I"} and not env.get("PYTHONNOUSERSITE")
+        user_site = not {"-s", "-I"} & set(launch.flags) and not env.get("PYTHONNOUSERSITE")
         prefixes = [layout.prefix, layout.exec_prefix]
         folder = posixpath.dirname(layout.executable)
         above = posixpath.dirname(folder)
@@ -329,8 +324,8 @@ class _SysPath:
                 prefixes, user_site = [above], False
             break
         if user_site:
-            base = self.settings.all_env.get("PYTHONUSERBASE") or f"{self.settings.all_env.get('HOME', '/')}/.local"
-            site = posixpath.join(base, "lib", layout.name, "site-packages")
+            base = launch.env.get("PYTHONUSERBASE") or f"{launch.env.get('HOME', '/')}/.local"
+            site = posixpath.join(launch.cwd, base, "lib", layout.name, "site-packages")
             if self.view.is_dir(site):
                 self.add_site(site)
         self.add_site_packages(prefixes)

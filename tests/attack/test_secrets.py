@@ -29,7 +29,9 @@ def test_secrets_of_environment_and_launch_stay_out_of_receipt_overlay_cache_and
         )
         written = [path.read_text() for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".sqlite"]
         assert [word for word in WORDS for text in (*written, done.out, done.err) if word in text] == []
-    assert json.loads((tmp_path / ".patchkit/receipt.json").read_text())["launch_given"].endswith('--api-key HIDDEN"')
+    receipt = json.loads((tmp_path / ".patchkit/receipt.json").read_text())
+    assert receipt["launch_given"].endswith('--api-key HIDDEN"')
+    assert sorted(receipt["launch"]["env"]) == ["HOME", "PATH", "VIRTUAL_ENV"]
     assert list((tmp_path / "cache/facts").iterdir())
     assert patchkit("verify", "--image", name, "--json", status=0).levels["bytes"] == "passed"
 

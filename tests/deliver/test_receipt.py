@@ -90,6 +90,15 @@ def test_a_receipt_of_no_files_or_of_others_than_its_fingerprint_proves_nothing(
         load(place)
 
 
+@pytest.mark.parametrize("target", ["a.py", "//site/p/a.py", "/site/../a.py", ""])
+def test_a_mount_at_what_is_no_plain_path_is_refused(tmp_path, target):
+    place = tmp_path / "receipt.json"
+    mounts = [{"source": "/host/a.py", "target": target}]
+    place.write_text(json.dumps({**json.loads(to_bytes(RECEIPT)), "mounts": mounts}))
+    with pytest.raises(PatchkitError, match="no plain path inside of an image"):
+        load(place)
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"schema":' * 100_000, "9" * 5000, "", "null", "[1]", '"x"', "NaN"])
 def test_json_that_is_no_receipt_is_told_and_no_traceback(tmp_path, text):
     place = tmp_path / "receipt.json"
@@ -165,6 +174,7 @@ def _leaving() -> bytes:
         (LABELS, _layer(package=5)),
         (LABELS, _layer(patches=[{"id": {}, "sha256": 1}])),
         ({**LABELS, "dev.patchkit.receipt": "/site/../patchkit.json"}, _layer()),
+        ({**LABELS, "dev.patchkit.receipt": "//site/p.dist-info/patchkit.json"}, _layer()),
         ({**LABELS, "dev.patchkit.fingerprint": fingerprint_of({"../../etc/passwd": POST})}, _leaving()),
     ],
 )

@@ -155,6 +155,15 @@ def test_an_overridden_environment_is_found(fixture_image, scratch, patchkit, ti
     assert "PYTHONPATH is /workspace/tinyserve" in found["environment-overridden"][0]["what"]
 
 
+def test_another_home_is_found_where_a_users_own_packages_would_be_looked_for(
+    fixture_image, scratch, patchkit, tiny, running, doctor
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    found = doctor("--container", running(f"{image}-patchkit", environment={"HOME": "/workspace"}).name, status=0)
+    assert [report["what"] for report in found["environment-overridden"]] == ["HOME is /workspace, the image has none"]
+
+
 def test_a_compile_cache_from_before_is_found_unless_its_name_tells_the_fingerprint(
     fixture_image, scratch, patchkit, tiny, running, doctor, tmp_path
 ):

@@ -15,7 +15,7 @@ import pytest
 
 from patchkit.deliver.guard import Guard, GuardedFile, make_guard
 from patchkit.errors import Refused
-from patchkit.proof.model import ABSENT
+from patchkit.plan import ABSENT
 from patchkit.site.launch import GUARD_PATH, launch_of
 from tests.site.host import HostFiles
 from tests.site.layouts import Layout, interpreters
@@ -260,6 +260,21 @@ def test_a_start_script_is_guarded_under_what_it_sets(place: Place) -> None:
     assert done.stdout == "serving 2 ['x'] False input\n"
     (root / "extra" / MOD).write_text(STALE)
     refused(place.start(guard), "has sha256")
+
+
+@pytest.mark.parametrize("name", ["PYTHONEXECUTABLE", "__PYVENV_LAUNCHER__"])
+def test_a_start_script_that_names_another_interpreter_by_a_variable_is_seen(place: Place, name: str) -> None:
+    other = Layout(place.layout.root, place.layout.python)
+    other.package(other.venv("other"))
+    script = f'#!/bin/sh\nexport {name}={other.python}\nexec serve "$@"\n'
+    place.layout.file("start.sh", script).chmod(0o755)
+    done = place.start(place.guard(Entrypoint=[f"{place.layout.root}/start.sh"], Cmd=["x"]))
+    code = "import sys; print(sys.version_info >= (3, 11))"
+    heeds = subprocess.run([other.python, "-c", code], capture_output=True, text=True).stdout == "True\n"
+    if heeds:
+        refused(done, "import pkg.sub.mod finds")
+    else:
+        assert done.stdout == "serving 2 ['x'] False \n"
 
 
 def test_the_guard_writes_nothing(place: Place) -> None:

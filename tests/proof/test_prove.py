@@ -14,7 +14,8 @@ import pytest
 from patchkit.catalog.model import Assert
 from patchkit.errors import Unreachable
 from patchkit.images.model import Mount, Run, RunResult
-from patchkit.proof.model import ABSENT, Expectation, Level, Proof
+from patchkit.plan import ABSENT
+from patchkit.proof.model import Expectation, Level, Proof
 from patchkit.proof.prove import prove
 from patchkit.proof.verdict import verdict
 from patchkit.site.model import Launch

@@ -163,9 +163,49 @@ def user_site_elsewhere(at: Layout) -> None:
 
 
 @_layout
+def user_site_below_the_working_folder(at: Layout) -> None:
+    at.package(f"work/base/lib/{_version_folder(at)}/site-packages")
+    at.argv, at.cwd, at.env = [at.python, "-m", "pkg"], at.root / "work", {"PYTHONUSERBASE": "base"}
+
+
+@_layout
 def user_site_switched_off(at: Layout) -> None:
     at.package(f"home/.local/lib/{_version_folder(at)}/site-packages")
     at.argv, at.env = [at.python, "-s", "-m", "pkg"], {"HOME": str(at.root / "home")}
+
+
+def _two_environments(at: Layout) -> tuple[str, str]:
+    """The interpreters of two environments that both hold the package."""
+    base = at.python
+    at.package(at.venv("one"))
+    one, at.python = at.python, base
+    at.package(at.venv("other"))
+    return one, at.python
+
+
+@_layout
+def interpreter_named_by_a_variable(at: Layout) -> None:
+    one, other = _two_environments(at)
+    at.argv, at.env = [one, "-I", "-m", "pkg"], {"PYTHONEXECUTABLE": other}
+
+
+@_layout
+def interpreter_named_by_the_variable_of_a_launcher(at: Layout) -> None:
+    one, other = _two_environments(at)
+    at.argv, at.env = [one, "-m", "pkg"], {"__PYVENV_LAUNCHER__": other}
+
+
+@_layout
+def interpreter_that_is_not_there_named_by_a_variable(at: Layout) -> None:
+    one, _ = _two_environments(at)
+    at.argv, at.env = [one, "-m", "pkg"], {"PYTHONEXECUTABLE": "/nowhere/bin/python"}
+
+
+@_layout
+def standard_library_named_by_a_variable(at: Layout) -> None:
+    prefix = Path(os.path.realpath(at.python)).parent.parent
+    at.package(at.venv())
+    at.argv, at.env = [at.python, "-m", "pkg"], {"PYTHONHOME": str(prefix)}
 
 
 @_layout

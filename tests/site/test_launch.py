@@ -69,6 +69,7 @@ def test_a_plain_start_is_followed(
         (["sh", "-c", 'eval "$START"'], "eval"),
         (["sh", "-c", "exec $(cat /command)"], "only running tells"),
         (["sh", "-c", "export PATH=$(cat /path); exec serve"], "PATH is set"),
+        (["sh", "-c", "export __PYVENV_LAUNCHER__=$(which python3); exec serve"], "__PYVENV_LAUNCHER__ is set"),
         (["sh", "-c", "echo 'never ends"], "never ends"),
         (["/usr/bin/python3.11", "--version"], "print and end"),
     ],

@@ -65,6 +65,9 @@ def test_the_layouts_are_not_all_alike(tmp_path: Path) -> None:
         "script_that_is_a_folder": "application/pkg",
         "script_through_a_link": "real/pkg",
         "user_site_only": "home/.local/lib",
+        "user_site_below_the_working_folder": "work/base/lib",
+        "interpreter_named_by_a_variable": "other/lib",
+        "interpreter_named_by_the_variable_of_a_launcher": "other/lib",
         "zip_on_the_path": "bundle.zip/pkg",
     }
     for name, place in wanted.items():
@@ -169,6 +172,19 @@ def test_loops_of_links_end(tmp_path: Path) -> None:
     link(tmp_path, f"{base}/loop", "loop")
     link(tmp_path, f"{base}/a.pth", "a.pth")
     assert resolved(fs, launch_of(config(["serve"]), fs), "loop")[1] is None
+
+
+def test_a_home_with_two_leading_slashes_has_an_end(tmp_path: Path) -> None:
+    fs = small_root(tmp_path)
+    put(tmp_path, "/opt/venv/pyvenv.cfg", "home = //nowhere/bin\n")
+    assert "/usr/lib/python3.11" in search_of(fs, launch_of(config(["serve"]), fs)).path
+
+
+def test_a_standard_library_in_the_root_belongs_to_no_interpreter_below_it(tmp_path: Path) -> None:
+    fs = small_root(tmp_path)
+    put(tmp_path, "/opt/venv/pyvenv.cfg", "home = /nowhere/bin\n")
+    link(tmp_path, "/lib", "usr/lib")
+    assert "/usr/lib/python3.11" in search_of(fs, launch_of(config(["serve"]), fs)).path
 
 
 def test_a_search_asks_for_no_file_twice(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from patchkit.doctor.world import Container, PatchedImage, World
 from patchkit.errors import PatchkitError
 from patchkit.findings import Finding
 from patchkit.proof.processes import judge
+from patchkit.site.environment import decides_imports
 from patchkit.stack.compose_model import Model, Service, plain_name
 from patchkit.stack.log import known_lines
 from patchkit.stack.recipes.load import general_rules
@@ -290,11 +291,7 @@ def environment(world: World) -> Iterator[Report]:
 def _deciding(config: Mapping[str, Any] | None) -> dict[str, str]:
     """What of a config's environment decides which copy is imported."""
     env = dict(str(item).partition("=")[::2] for item in (config or {}).get("Env") or [])
-    return {
-        name: value
-        for name, value in env.items()
-        if name in ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX") or name.startswith("PYTHON")
-    }
+    return {name: value for name, value in env.items() if decides_imports(name)}
 
 
 @check(
