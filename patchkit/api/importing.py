@@ -21,6 +21,7 @@ from patchkit.lifecycle.files import changing
 from patchkit.lifecycle.importing import Piece
 from patchkit.lifecycle.save import Changes, Draft, Saved, save
 from patchkit.plan import digest_of
+from patchkit.site.facts import copy_of
 
 _MAX_DIFF = 16 * 1024 * 1024
 #: A pull request's or commit's page; the diff lies beside it.
@@ -94,13 +95,12 @@ def import_container(name: str, wanted: Wanted = Wanted(), options: Options = Op
     found = sources.from_image(origin.name, (), options)
     assert isinstance(found.release, releases.SiteRelease)
     site = found.release.site
-    winner = site.winner
-    assert winner is not None  # from_image refuses an image without one
+    copy = copy_of(site, found.manifest.package)
     if not found.shipped:
-        raise Refused("no-record", "the copy has no RECORD to compare with", where=winner.root, remedy="patchkit edit")
+        raise Refused("no-record", "the copy has no RECORD to compare with", where=copy.root, remedy="patchkit edit")
     # The container's names start at the package's folder, RECORD's at site-packages.
-    above = posixpath.relpath(posixpath.dirname(winner.root), winner.base)
-    files = container.files(reached, origin.container, winner.root)
+    above = posixpath.relpath(posixpath.dirname(copy.root), copy.base)
+    files = container.files(reached, origin.container, copy.root)
     now = {posixpath.normpath(posixpath.join(above, path)): data for path, data in files.items()}
     changed, removed = container.edited(now, found.shipped, {path: digest_of(data) for path, data in now.items()})
     inside = f"{found.manifest.package.replace('.', '/')}/"
@@ -109,29 +109,30 @@ def import_container(name: str, wanted: Wanted = Wanted(), options: Options = Op
     files_now = {**{path: now[path] for path in changed}, **dict.fromkeys(removed)}
     changes = _against(found, files_now)
     if not files_now:
-        raise _nothing_changed(reached, origin.container, name, winner.root, [copy.root for copy in site.copies])
+        others = [each.root for each in site.copies if copy == site.winner and each != copy]
+        raise _nothing_changed(reached, origin.container, name, copy.root, others)
     if not changes:
         raise _done_already(found, files_now, name)
     prose = _prose(wanted, f"vendor, changed by hand in a container of {origin.name}")
     return found, _save(found, [_Change(wanted.name or "hand-made", changes, prose)])
 
 
-def _nothing_changed(engine: Engine, container_id: str, name: str, serving: str, roots: Sequence[str]) -> Refused:
-    """Why there is nothing to import: no file was changed, or those of a copy that the server does not import."""
-    others = [path for root in roots if root != serving for path in container.changed_below(engine, container_id, root)]
-    if not others:
+def _nothing_changed(engine: Engine, container_id: str, name: str, looked: str, others: Sequence[str]) -> Refused:
+    """Why there is nothing to import: no file was changed, or those of ``others``, which the server does not import."""
+    elsewhere = [path for root in others for path in container.changed_below(engine, container_id, root)]
+    if not elsewhere:
         return Refused(
             "nothing-changed",
-            "the files of the copy that the server imports are the image's",
-            where=f"{name}:{serving}",
+            "the files of this copy are the image's",
+            where=f"{name}:{looked}",
             remedy="change a file there",
         )
     return Refused(
         "other-copy-changed",
-        f"{', '.join(others[:3])}{' and more' if others[3:] else ''}: changed, and the server does not import "
-        f"{'it' if len(others) == 1 else 'them'}: it imports {serving}",
+        f"{', '.join(elsewhere[:3])}{' and more' if elsewhere[3:] else ''}: changed, and the server does not import "
+        f"{'it' if len(elsewhere) == 1 else 'them'}: it imports {looked}",
         where=name,
-        remedy=f"make the change in {serving}, see that it helps, and import it again",
+        remedy=f"make the change in {looked}, see that it helps, and import it again",
     )
 
 

@@ -16,9 +16,9 @@ from patchkit.errors import Refused
 from patchkit.images import Access, open_image, parse_reference
 from patchkit.images.model import Image, Reference, Subject
 from patchkit.plan import Plan, Row, load_series, make_plan
-from patchkit.site.facts import site_facts
+from patchkit.site.facts import copy_of, site_facts
 from patchkit.site.launch import launch_of, require_known
-from patchkit.site.model import Copy, Launch, Site
+from patchkit.site.model import Launch, Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,7 @@ def look(
     series = load_series(catalog, found.manifest, options.only)
     launch = launch_for(image, options)
     site = facts(image, launch, found.manifest.package, series.paths, found.manifest.decoys, options)
-    return make_plan(
-        image.reference, image.identity, found, series, site, _copy(site, found.manifest.package, options.copy)
-    )
+    return make_plan(image.reference, image.identity, found, series, site, copy_of(site, found.manifest.package))
 
 
 def launch_for(image: Subject, options: Options = Options()) -> Launch:
@@ -154,17 +152,3 @@ def again(options: Options) -> str:
 
 def _line(row: Row) -> str:
     return f"{row.patch}: {row.path}: {row.told_state}: {row.detail}"
-
-
-def _copy(site: Site, package: str, wanted: str) -> Copy:
-    if wanted:
-        return next(copy for copy in site.copies if wanted.rstrip("/") in (copy.root, copy.base))
-    if site.winner is None:
-        raise Refused(
-            "package-absent",
-            f"{site.launch.source or 'the launch'} imports no copy of {package}",
-            where=site.launch.interpreter,
-            remedy="name another start with --launch, or a copy with --copy PATH",
-            details=[f"there is one at {copy.root}, which it does not import" for copy in site.copies],
-        )
-    return site.winner

@@ -21,6 +21,7 @@ from patchkit.images.model import Reference
 from patchkit.lifecycle import revert
 from patchkit.lifecycle.revert import Restored
 from patchkit.plan import load_series
+from patchkit.site.facts import copy_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +109,9 @@ def revert_container(name: str, options: Options = Options(), *, restart: bool =
         manifest = match(catalog, image.identity.digests, called, options.manifest).manifest
         series = load_series(catalog, manifest, options.only)
         site = facts(image, launch_for(image, options), manifest.package, series.paths, manifest.decoys, options)
-        if site.winner is None:
-            raise Refused(
-                "package-absent",
-                f"the launch imports no copy of {manifest.package}",
-                where=name,
-                remedy="name another start with --launch",
-            )
-        restored = tuple(revert.container(running, image, site, series.manifest.package, series.paths))
+        copy = copy_of(site, manifest.package)
+        places = [copy.place_of(manifest.package, path) for path in series.paths]
+        restored = tuple(revert.container(running, image, site.launch.interpreter, places))
     if not restored:
         return Reverted((), (f"{name}: every file is the image's",))
     if restart:

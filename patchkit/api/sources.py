@@ -10,12 +10,13 @@ from patchkit.api.look import Options, facts, launch_for, opened
 from patchkit.catalog.load import load_catalog
 from patchkit.catalog.match import match
 from patchkit.catalog.model import Catalog, Manifest
-from patchkit.errors import BadInput, Refused
+from patchkit.errors import BadInput
 from patchkit.images import paths
 from patchkit.index import asked_version
 from patchkit.lifecycle import releases
 from patchkit.lifecycle.releases import Release, SiteRelease
 from patchkit.plan import Series, load_series
+from patchkit.site.facts import copy_of
 from patchkit.site.record import parse_record
 
 
@@ -67,13 +68,7 @@ def from_image(reference: str, files: Sequence[str], options: Options) -> Source
             manifest.decoys,
             options,
         )
-        if site.winner is None:
-            raise Refused(
-                "package-absent",
-                f"the launch imports no copy of {manifest.package}",
-                where=reference,
-                remedy="name another start with --launch, or a copy with --copy PATH",
-            )
+        copy_of(site, manifest.package)  # refused where there is none
         data = paths.read(origin.fs, posixpath.join(site.dist_info, "RECORD")) if site.dist_info else None
         record = parse_record(data) if data else {}
         release = SiteRelease(site, f"{manifest.package} {site.version} in {reference}", frozenset(record))

@@ -18,7 +18,6 @@ from patchkit.images.containers import Container
 from patchkit.images.engine import Engine
 from patchkit.images.model import Change, Filesystem, Image
 from patchkit.plan import digest_of
-from patchkit.site.model import Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +109,16 @@ def _called(listed: Mapping[str, Any]) -> str:
     return str((listed.get("Names") or [listed["Id"]])[0]).lstrip("/")
 
 
-def container(running: Container, origin: Image, site: Site, package: str, wanted: Sequence[str]) -> list[Restored]:
-    """Give the running container its image's own bytes back for ``wanted`` (paths from site-packages on); files that
+def container(running: Container, origin: Image, interpreter: str, wanted: Sequence[str]) -> list[Restored]:
+    """Give the running container its image's own bytes back at the paths ``wanted``, by its ``interpreter``; files that
     the image does not have are removed. Read back and compared. Returns the files that were another.
 
     Raises:
         patchkit.errors.Refused: ``on-a-mount`` and what else ``Container.put`` raises.
     """
-    assert site.winner is not None  # callers refuse an image without the package
     changes: list[Change] = []
     for path in wanted:
-        place = paths.realpath(origin.fs, site.winner.place_of(package, path))
+        place = paths.realpath(origin.fs, path)
         entry, was = origin.fs.lstat(place), paths.read(origin.fs, place)
         if digest_of(paths.read(running.fs, place)) == digest_of(was):
             continue
@@ -129,5 +127,5 @@ def container(running: Container, origin: Image, site: Site, package: str, wante
         else:
             changes.append(Change(place, was, entry.mode, entry.uid, entry.gid, entry.mtime))
     if changes:
-        running.put(changes, site.launch.interpreter)
+        running.put(changes, interpreter)
     return [Restored(each.path, digest_of(each.data)) for each in changes]

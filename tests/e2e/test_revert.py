@@ -71,3 +71,16 @@ def test_a_containers_own_files_come_back_and_a_running_process_is_told(patchkit
     again = patchkit("revert", "--container", container.name, "--json", status=0).json
     assert again["files"] == []
     container.remove(force=True)
+
+
+def test_the_files_of_a_copy_that_was_named_come_back_and_not_those_that_serve(patchkit, engine, image, scratch):
+    decoy = NORM.replace(SITE, "/workspace/vllm")
+    container = engine.containers.run(
+        image, OTHERS, entrypoint=["/bin/busybox", "sh"], name=scratch.name("live"), detach=True, user="0"
+    )
+    for path in (NORM, decoy):
+        assert container.exec_run(["/bin/busybox", "sh", "-c", f"echo '# mine' >> {path}"]).exit_code == 0
+    told = patchkit("revert", "--container", container.name, "--copy", "/workspace/vllm/vllm", "--json", status=1).json
+    assert [each["path"] for each in told["files"]] == [decoy]
+    assert b"# mine" in container.exec_run(["/bin/busybox", "cat", NORM]).output
+    container.remove(force=True)
