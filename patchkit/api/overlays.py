@@ -86,7 +86,7 @@ def pinned(receipt: Receipt) -> PinnedImage:
         return PinnedImage(identity.repo_digests[0], local=False)
     transport, _, name = receipt.delivered.partition(":")
     if transport == "docker" and (identity.index or identity.manifest):
-        return PinnedImage(f"{_repository(name)}@{identity.index or identity.manifest}", local=False)
+        return PinnedImage(f"{repository_of(name)}@{identity.index or identity.manifest}", local=False)
     by_id = (identity.index or identity.manifest) if transport == "docker-daemon" else None
     return PinnedImage(by_id or identity.config, local=True)
 
@@ -100,8 +100,8 @@ def _caches(environment: Mapping[str, str], fingerprint: str) -> dict[str, str]:
     }
 
 
-def _repository(name: str) -> str:
-    """``//host/repo:tag`` -> ``host/repo``."""
+def repository_of(name: str) -> str:
+    """A registry's or engine's name for an image without tag and digest: ``//host/repo:tag`` -> ``host/repo``."""
     name = name.removeprefix("//").partition("@")[0]
     head, slash, last = name.rpartition("/")
     return f"{head}{slash}{last.partition(':')[0]}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from patchkit.api.deliver import Applied, Below, Delivery, Step, apply, silent
 from patchkit.api.look import Options, look, opened, refuse_unless_deliverable
-from patchkit.api.overlays import overlay_text, pinned
+from patchkit.api.overlays import overlay_text, pinned, repository_of
 from patchkit.catalog.refused import setting_findings
 from patchkit.deliver.output import write_file
 from patchkit.errors import BadInput, Refused
@@ -123,7 +123,7 @@ def component(composed: Composed, folder: Path) -> tuple[Path, ...]:
         data = {each.source: Path(each.source).read_bytes() for each in receipt.mounts}
         written = kustomize.mount_component(mounts, data, receipt.fingerprint, composed.services[0], header)
     else:
-        written = kustomize.image_component(_bare_name(receipt.origin), pin, receipt.fingerprint, header)
+        written = kustomize.image_component(repository_of(_plain(receipt.origin)), pin, receipt.fingerprint, header)
     paths = []
     for name, content in written.items():
         path = folder / name
@@ -199,10 +199,3 @@ def _plain(reference: str) -> str:
     """A reference as compose files and manifests write it."""
     parsed = parse_reference(reference)
     return parsed.name.removeprefix("//") if parsed.transport in ("docker", "docker-daemon") else str(parsed)
-
-
-def _bare_name(reference: str) -> str:
-    """The name that a Deployment writes, without tag and digest."""
-    name = _plain(reference).partition("@")[0]
-    head, slash, last = name.rpartition("/")
-    return f"{head}{slash}{last.partition(':')[0]}"
