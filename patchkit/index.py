@@ -26,8 +26,6 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from email.message import Message
-from email.parser import BytesParser
 from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path
@@ -304,10 +302,6 @@ class Wheel:
         """RECORD as a mapping from path inside the wheel to hash and size: the pre-images of all files in one read.
         Raises as ``read``."""
         return self._lines
-
-    def metadata(self) -> Message:
-        """METADATA, parsed. Raises as ``read``."""
-        return BytesParser().parsebytes(self.read(f"{self.dist_info}/METADATA"))
 
     @cached_property
     def _record(self) -> bytes:

@@ -126,34 +126,14 @@ class Container:
         return str(self._config.get("Image") or "")
 
     @property
-    def argv(self) -> tuple[str, ...]:
-        """The command line of its main process."""
-        return (str(self.inspected.get("Path") or ""), *(str(item) for item in self.inspected.get("Args") or []))
-
-    @property
-    def env(self) -> dict[str, str]:
-        """The environment of its main process as configured: the image's and the container's."""
-        return dict(item.partition("=")[::2] for item in self._config.get("Env") or [])
-
-    @property
     def cwd(self) -> str:
         """The folder in which its main process started."""
         return str(self._config.get("WorkingDir") or "/")
 
     @property
-    def user(self) -> str:
-        """The user of its main process in the image's notation; empty is root."""
-        return str(self._config.get("User") or "")
-
-    @property
     def labels(self) -> dict[str, str]:
         """Its labels, the image's among them."""
         return dict(self._config.get("Labels") or {})
-
-    @property
-    def started(self) -> str:
-        """When its main process started (RFC 3339), as the engine tells it."""
-        return str((self.inspected.get("State") or {}).get("StartedAt") or "")
 
     @cached_property
     def mounts(self) -> tuple[Mounted, ...]:

@@ -82,8 +82,6 @@ def _written(base: DaemonImage, derivation: Derivation, layer: Layer, name: str,
         reference=Reference(base.reference.transport, name),
         identity=identity,
         road=made.road,
-        layer_digest=layer.digest if made.config is not None else identity.diff_ids[-1],
-        layer_size=len(layer.blob),
         existed=made.existed,
     )
 

@@ -176,14 +176,12 @@ class Derivation:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A derived image as written: how to call it from now on, its identity, the road that was taken and why, the size
-    of what was added, and whether an equal one was already there."""
+    """A derived image as written: how to call it from now on, its identity, the road that was taken and why, and
+    whether an equal one was already there."""
 
     reference: Reference
     identity: Identity
     road: str
-    layer_digest: str
-    layer_size: int
     existed: bool = False
 
 

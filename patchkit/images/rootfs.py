@@ -120,7 +120,7 @@ class RootfsImage:
                 road = f"copied the root and changed {counted(len(layer.changes), 'file')}"
         image = RootfsImage(target)
         readback.check(image, origin.config, layer.changes)
-        return Derived(target, image.identity, road, layer.digest, len(layer.blob), existed)
+        return Derived(target, image.identity, road, existed)
 
     def __enter__(self) -> RootfsImage:
         return self

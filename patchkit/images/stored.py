@@ -305,7 +305,7 @@ def _read_back(store: Store, target: Reference, root: Root, made: _Made, road: s
         readback.check(image, made.origin.config, made.layer.changes)
     finally:
         image.release()
-    return Derived(target, image.identity, road, made.layer.digest, len(made.layer.blob), existed)
+    return Derived(target, image.identity, road, existed)
 
 
 def _may_replace(

@@ -49,20 +49,16 @@ def _running(place: Place, variant: str = "pure", **spec: Any) -> Iterator[Conta
 
 def test_a_container_tells_what_it_runs_and_what_is_mounted_where(place: Place, tmp_path: Path) -> None:
     mounts = [{"Type": "bind", "Source": str(tmp_path), "Target": "/opt/shown", "ReadOnly": True}]
-    with _running(place, User="1000", HostConfig={"Mounts": mounts}, Env=["EXTRA=1"]) as container:
+    with _running(place, HostConfig={"Mounts": mounts}) as container:
         image = place.engine.inspect_image(place.name("nightly"))
         assert image is not None
         assert container.image.name == (image["Id"] if image["Id"].startswith("sha256:") else f"sha256:{image['Id']}")
         assert place.name("nightly") in container.image_name
-        assert list(container.argv) == _SLEEP
-        assert container.env["EXTRA"] == "1"
-        assert container.env["VIRTUAL_ENV"] == "/opt/venv"
-        assert (container.cwd, container.user) == ("/workspace/tinyserve", "1000")
+        assert container.cwd == "/workspace/tinyserve"
         assert container.mounts == (Mounted("bind", str(tmp_path), "/opt/shown", read_only=True),)
         assert container.mount_over("/opt/shown/deep/file") == container.mounts[0]
         assert container.mount_over("/opt/shownnot") is None
         assert container.can_run
-        assert container.started > "2000"
 
 
 def test_its_files_are_read_as_they_are_now_and_through_its_mounts(docker_place: Place, tmp_path: Path) -> None:

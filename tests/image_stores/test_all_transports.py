@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.images import edit, open_image, parse_reference
+from patchkit.images.layer import build_layer
 from patchkit.images.model import Change, Derivation, Image, Run
 from patchkit.images.paths import realpath
 from tests import images
@@ -85,7 +86,6 @@ def derive(source: str, target: str):
 
 def test_every_transport_gets_the_same_layer(place):
     done = {transport: derive(*place(transport))[2] for transport in TRANSPORTS}
-    assert len({one.layer_digest for one in done.values()}) == 1
     assert len({one.identity.diff_ids[-1] for one in done.values()}) == 1
     layered = [one for transport, one in done.items() if transport != "rootfs"]
     assert len({one.identity.diff_ids for one in layered}) == 1
@@ -114,14 +114,14 @@ def test_all_that_was_not_meant_to_change_is_as_before(place, transport):
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_second_run_finds_the_first_and_a_third_starts_from_the_origin(place, transport):
     source, target = place(transport)
-    identity, _, first = derive(source, target)
+    identity, _, _ = derive(source, target)
     assert derive(source, target)[2].existed
     with open_image(parse_reference(target)) as image:
         origin = image.origin()
         assert origin.identity.diff_ids == identity.diff_ids
         assert patch(origin).changes == patch_of(source).changes
+        assert len(build_layer(origin.fs, patch(origin).changes).blob) < 30_000
         assert len(image.identity.diff_ids) == len(identity.diff_ids) + 1
-    assert first.layer_size < 30_000
 
 
 def patch_of(source: str) -> Derivation:

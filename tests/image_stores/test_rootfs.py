@@ -115,7 +115,7 @@ def test_the_layer_is_the_same_as_over_layers(root, tmp_path):
 
     with open_image(at(root)) as image:
         done = image.derive(derivation(), image.default_target())
-    assert done.layer_digest == build_layer(filesystem(*base_layers()), derivation().changes).digest
+    assert done.identity.diff_ids[-1] == build_layer(filesystem(*base_layers()), derivation().changes).diff_id
 
 
 def test_in_place_must_be_asked_for_and_starts_from_the_origin_each_time(root):
