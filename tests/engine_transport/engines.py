@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import http.client
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from scripts.setup import answers
 
 BUILD = Path(__file__).parents[2] / ".build/engines"
 KINDS = ("containerd", "classic28", "podman")
@@ -59,7 +59,7 @@ def running(kind: str) -> Iterator[str]:
     with (home / "users").open("w") as users:
         with locked(home / "starting"):
             fcntl.flock(users, fcntl.LOCK_SH)
-            if not _answers(home / "engine.sock"):
+            if not answers(home / "engine.sock"):
                 _start(kind, home)
         try:
             yield f"unix://{home}/engine.sock"
@@ -85,7 +85,7 @@ def _start(kind: str, home: Path) -> None:
         )
     (home / "pid").write_text(str(process.pid))
     for _ in range(300):
-        if _answers(home / "engine.sock"):
+        if answers(home / "engine.sock"):
             return
         if process.poll() is not None:
             break
@@ -237,20 +237,6 @@ def _certificates(home: Path) -> Path:
 
 def _path() -> str:
     return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-
-
-def _answers(endpoint: Path) -> bool:
-    connection = http.client.HTTPConnection("localhost", timeout=10)
-    try:
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.settimeout(10)
-        connection.sock.connect(str(endpoint))
-        connection.request("GET", "/_ping")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 @contextlib.contextmanager
