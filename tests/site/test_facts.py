@@ -11,11 +11,11 @@ from patchkit.catalog.load import load_catalog
 from patchkit.catalog.model import Match
 from patchkit.errors import Refused, Unreachable
 from patchkit.images.model import Identity, Reference, Run, RunResult
-from patchkit.plan import load_series, make_plan
+from patchkit.plan import Plan, Series, load_series, make_plan
 from patchkit.site.facts import from_json, site_facts, to_json
 from patchkit.site.findings import site_findings
 from patchkit.site.launch import launch_of
-from patchkit.site.model import Compiled, Copy, Disagreement, Launch, module_of
+from patchkit.site.model import Compiled, Copy, Disagreement, Launch, Site, module_of
 from tests.site.host import HostImage
 from tests.site.roots import config, put, small_root
 from tests.site.test_copies import SITE, package, wheel
@@ -122,6 +122,23 @@ def test_a_package_whose_folder_has_another_name_is_found_file_by_file(image: St
     assert fact.path == "/src/lib/mod.py"
 
 
+def one_new_file(folder: Path) -> Series:
+    """A series of one patch, which adds the file ``pkg/new.py``."""
+    patch = "Description: New\nOrigin: vendor\n\n--- /dev/null\n+++ b/pkg/new.py\n@@ -0,0 +1 @@\n+b = 1\n"
+    put(folder, "/catalog/patches/new.patch", patch)
+    manifest = "name: pkg\npackage: pkg\nversions: '>=0'\nimages: [{match: 'x'}]\n"
+    put(folder, "/catalog/manifests/pkg.yaml", manifest + "patches: [{id: new, file: patches/new.patch}]\n")
+    catalog = load_catalog(folder / "catalog")
+    (listed,) = catalog.manifests
+    return load_series(catalog, listed)
+
+
+def planned(image: StillImage, series: Series, site: Site) -> Plan:
+    assert site.winner is not None
+    match = Match(series.manifest, "name", "")
+    return make_plan(image.reference, image.identity, match, series, site, site.winner)
+
+
 def test_a_new_file_is_planned_in_the_packages_folder_whatever_that_is_called(
     image: StillImage, tmp_path: Path
 ) -> None:
@@ -129,16 +146,9 @@ def test_a_new_file_is_planned_in_the_packages_folder_whatever_that_is_called(
     put(tmp_path, f"{SITE}/__editable___pkg_finder.py", finder)
     put(tmp_path, f"{SITE}/pkg.pth", "import __editable___pkg_finder; __editable___pkg_finder.install()\n")
     put(tmp_path, "/src/lib/__init__.py", "a = 1\n")
-    patch = "Description: New\nOrigin: vendor\n\n--- /dev/null\n+++ b/pkg/new.py\n@@ -0,0 +1 @@\n+b = 1\n"
-    put(tmp_path, "/catalog/patches/new.patch", patch)
-    manifest = "name: pkg\npackage: pkg\nversions: '>=0'\nimages: [{match: 'x'}]\n"
-    put(tmp_path, "/catalog/manifests/pkg.yaml", manifest + "patches: [{id: new, file: patches/new.patch}]\n")
-    catalog = load_catalog(tmp_path / "catalog")
-    (listed,) = catalog.manifests
-    series = load_series(catalog, listed)
+    series = one_new_file(tmp_path)
     site = site_facts(image, image.launch, "pkg", series.paths)
-    assert site.winner is not None
-    plan = make_plan(image.reference, image.identity, Match(listed, "name", ""), series, site, site.winner)
+    plan = planned(image, series, site)
     assert [file.image_path for file in plan.files] == ["/src/lib/new.py"]
     assert [row.image_path for row in plan.rows] == ["/src/lib/new.py"]
 
@@ -263,8 +273,23 @@ def test_two_answers_about_an_import_are_an_error_and_about_the_path_a_warning(
     told = (Disagreement("import pkg", "/a", "/b"), Disagreement("the search path", "/a", "/b"))
     findings = site_findings(dataclasses.replace(site, disagreements=told, notes=("note",)))
     assert [(finding.id, finding.severity) for finding in findings] == [
-        ("two-answers", "error"),
-        ("two-answers", "warning"),
-        ("other-copy-wins-elsewhere", "note"),
+        ("resolution-disagrees", "error"),
+        ("resolution-disagrees", "warning"),
+        ("other-copy", "note"),
         ("import-hook", "note"),
     ]
+
+
+def test_a_plan_tells_what_the_facts_say_under_the_ids_and_in_the_words_of_resolve(
+    image: StillImage, tmp_path: Path
+) -> None:
+    wheel(tmp_path, SITE)
+    package(tmp_path, "/srv")
+    series = one_new_file(tmp_path)
+    told = (Disagreement("import pkg", "/a", "/b"), Disagreement("the search path", "/a", "/b"))
+    site = dataclasses.replace(site_facts(image, image.launch, "pkg", series.paths), disagreements=told)
+    by_plan = planned(image, series, site).findings
+    assert {finding.id for finding in by_plan} == {"resolution-disagrees", "other-copy"}
+    assert {(each.id, each.what, each.where) for each in by_plan} == {
+        (each.id, each.what, each.where) for each in site_findings(site)
+    }
