@@ -15,8 +15,8 @@ from patchkit.catalog.faults import Faults
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 16
 
-# The C parser gives the same nodes and marks and is ten times faster, but not every build of PyYAML has it.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+#: The C parser gives the same nodes and marks and is ten times faster, but not every build of PyYAML has it.
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def compose(path: Path, data: bytes, faults: Faults) -> yaml.Node | None:
@@ -34,7 +34,7 @@ def compose(path: Path, data: bytes, faults: Faults) -> yaml.Node | None:
     try:
         if not _harmless(path, text, faults):
             return None
-        documents = list(yaml.compose_all(text, Loader=_LOADER))
+        documents = list(yaml.compose_all(text, Loader=LOADER))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line, mark.column) if mark else (0, 0)
@@ -60,7 +60,7 @@ def compose(path: Path, data: bytes, faults: Faults) -> yaml.Node | None:
 def _harmless(path: Path, text: str, faults: Faults) -> bool:
     """Whether the text holds no alias and no deep nest. Events are flat, so nothing is built while looking."""
     depth = 0
-    for event in yaml.parse(text, Loader=_LOADER):
+    for event in yaml.parse(text, Loader=LOADER):
         if isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         elif isinstance(event, yaml.CollectionStartEvent):

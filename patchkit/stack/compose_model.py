@@ -18,9 +18,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from patchkit.catalog.nodes import LOADER
 from patchkit.errors import BadInput, Refused, Unreachable
 
 _TIMEOUT = 60.0  # seconds; `config` takes 0.05 s, unless an `include:` fetches something
+
+#: What the aliases of a file may add when they are written out. Compose writes them out and takes a second and 180 MB
+#: for this many nodes; a file of 300 bytes can ask for millions.
+_MAX_ALIASED = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +131,11 @@ def read(files: Sequence[Path]) -> Model:
     """The effective model of the files, in the order of ``-f``, with every profile switched on.
 
     Raises:
-        patchkit.errors.BadInput: ``compose-invalid``, in Compose's own words.
+        patchkit.errors.BadInput: ``compose-invalid``, in Compose's own words, or because of aliases that explode.
         patchkit.errors.Unreachable: ``no-compose``.
     """
+    for file in files:
+        _refuse_bomb(file)
     arguments = [word for file in files for word in ("-f", str(file))]
     command = [*compose_command(), *arguments, "--profile", "*", "config", "--format", "json"]
     shown = " ".join(["docker compose", *arguments, "config"])
@@ -148,6 +157,42 @@ def read(files: Sequence[Path]) -> Model:
         services=tuple(_service(name, raw) for name, raw in sorted(services.items())),
         volumes={name: str((raw or {}).get("name") or name) for name, raw in (document.get("volumes") or {}).items()},
     )
+
+
+def _refuse_bomb(file: Path) -> None:
+    """Raise ``compose-invalid`` where the file's aliases explode; whatever else may be wrong with it, Compose says."""
+    added = 0
+    sizes: dict[str, int] = {}  # anchor -> nodes that it stands for
+    opened: list[tuple[str | None, int]] = []  # collections around: anchor, and nodes inside as far as they were read
+    try:
+        for event in yaml.parse(file.read_bytes(), Loader=LOADER):
+            if isinstance(event, yaml.CollectionStartEvent):
+                opened.append((event.anchor, 1))
+                continue
+            if isinstance(event, yaml.AliasEvent):
+                anchor, size = None, sizes.get(event.anchor or "", 0)
+                added += size
+            elif isinstance(event, yaml.ScalarEvent):
+                anchor, size = event.anchor, 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                anchor, size = opened.pop()
+            else:
+                continue
+            if anchor is not None:
+                sizes[anchor] = size
+            if opened:
+                opened[-1] = (opened[-1][0], opened[-1][1] + size)
+            if added > _MAX_ALIASED:
+                mark = event.start_mark
+                assert mark is not None  # the parsers give every event its marks
+                raise BadInput(
+                    "compose-invalid",
+                    f"its aliases stand for more than {_MAX_ALIASED} nodes",
+                    where=f"{file}:{mark.line + 1}:{mark.column + 1}",
+                    remedy="take aliases of aliases out of it",
+                )
+    except (OSError, yaml.YAMLError):
+        return
 
 
 def choose(model: Model, names: Collection[str], service: str | None = None) -> tuple[Service, ...]:

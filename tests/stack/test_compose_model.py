@@ -136,3 +136,35 @@ def test_a_compose_that_cannot_be_trusted_does_not_count(
 )
 def test_image_names_are_compared_in_their_longest_form(one: str, other: str, same: bool) -> None:
     assert (compose_model.plain_name(one) == compose_model.plain_name(other)) is same
+
+
+def _nest(link: str) -> str:
+    """Forty anchors, each of which stands for two of the one before."""
+    return "x-0: &a0 {x: 1}\n" + "".join(f"x-{n}: &a{n} {link.format(f'*a{n - 1}')}\n" for n in range(1, 40))
+
+
+@pytest.mark.parametrize("link", ["[{0}, {0}]", "{{x: {0}, y: {0}}}", "{{<<: [{0}, {0}]}}"])
+def test_aliases_that_explode_are_refused_before_compose_writes_them_out(
+    tmp_path: Path, link: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compose_model, "_TIMEOUT", 0.0)  # of whoever asks Compose all the same
+    with pytest.raises(BadInput) as caught:
+        read(tmp_path, f"services: {{m: {{image: x}}}}\n{_nest(link)}")
+    assert caught.value.code == "compose-invalid"
+    assert str(tmp_path / "compose0.yaml:") in str(caught.value)
+    assert "aliases" in caught.value.what
+
+
+def test_many_aliases_of_something_small_are_what_anchors_are_for(tmp_path: Path) -> None:
+    services = "".join(f"  s{n}: *common\n" for n in range(200))
+    model = read(tmp_path, f"x-common: &common {{image: x, environment: {{A: b}}}}\nservices:\n{services}")
+    assert len(model.services) == 200
+
+
+def test_what_is_no_yaml_or_not_there_is_left_to_compose(tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        read(tmp_path, "services: [\n")
+    assert caught.value.code == "compose-invalid"
+    with pytest.raises(BadInput) as caught:
+        compose_model.read([tmp_path / "none.yaml"])
+    assert caught.value.code == "compose-invalid"
