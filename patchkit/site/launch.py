@@ -126,7 +126,7 @@ def _start(config: Mapping[str, Any], fs: Filesystem) -> tuple[_Way, Mapping[str
     user = user if isinstance(user, str) else ""
     env = _environment(inner.get("Env"))
     env.setdefault("PATH", DEFAULT_PATH)
-    env.setdefault("HOME", _home(fs, user))
+    env.setdefault("HOME", home_of(fs, user))
     cwd = inner.get("WorkingDir")
     cwd = posixpath.normpath(posixpath.join("/", cwd)) if isinstance(cwd, str) else "/"
     return _Way(fs, env, paths.realpath(fs, cwd), user), inner
@@ -200,13 +200,13 @@ def _environment(value: object) -> dict[str, str]:
     return dict(item.split("=", 1) for item in _strings(value) if "=" in item)
 
 
-def _home(fs: Filesystem, user: str) -> str:
+def home_of(fs: Filesystem, user: str) -> str:
     """HOME as engines set it: the user's in /etc/passwd, else ``/`` (moby, daemon/oci_linux.go)."""
     name = user.partition(":")[0] or "0"
     for fields in paths.rows(fs, "/etc/passwd"):
         if len(fields) >= 6 and name in (fields[0], fields[2]):
             return fields[5] or "/"
-    return "/root" if name in ("0", "root") else "/"
+    return "/"
 
 
 def _runnable(entry: Entry | None) -> bool:
@@ -476,7 +476,7 @@ def _as_user(name: str) -> _Wrapper:
         if len(args) < 2 or args[0] is None or args[0].startswith("-"):
             raise _Unknown(f"`{name}` with options")
         way.user = args[0]
-        way.env["HOME"] = _home(way.fs, args[0])
+        way.env["HOME"] = home_of(way.fs, args[0])
         return args[1:]
 
     return rest

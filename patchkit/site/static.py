@@ -18,7 +18,7 @@ from patchkit.errors import Refused
 from patchkit.images.model import Filesystem
 from patchkit.site.hooks import Finder, PthImport, read_import_line
 from patchkit.site.imports import ARCHIVES
-from patchkit.site.launch import require_known
+from patchkit.site.launch import home_of, require_known
 from patchkit.site.model import Launch
 from patchkit.site.view import View, as_view
 
@@ -324,7 +324,8 @@ class _SysPath:
                 prefixes, user_site = [above], False
             break
         if user_site:
-            base = launch.env.get("PYTHONUSERBASE") or f"{launch.env.get('HOME', '/')}/.local"
+            home = launch.env.get("HOME", home_of(self.view.fs, launch.user))
+            base = launch.env.get("PYTHONUSERBASE") or f"{home}/.local"
             site = posixpath.join(launch.cwd, base, "lib", layout.name, "site-packages")
             if self.view.is_dir(site):
                 self.add_site(site)

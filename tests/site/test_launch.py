@@ -258,11 +258,13 @@ def test_a_script_as_sourced_by_itself_ends(fs: HostFiles, tmp_path: Path) -> No
     assert launch_of(config(["/a.sh"]), fs).form == "unknown"
 
 
-def test_home_is_the_users_where_the_image_sets_none(fs: HostFiles) -> None:
+def test_home_is_the_users_where_the_image_sets_none(fs: HostFiles, tmp_path: Path) -> None:
     assert launch_of(config(["serve"], user="1000"), fs).env["HOME"] == "/home/app"
     assert launch_of(config(["serve"], user="app:app"), fs).env["HOME"] == "/home/app"
     assert launch_of(config(["serve"], user="4711"), fs).env["HOME"] == "/"
     assert launch_of(config(["serve"]), fs).env["HOME"] == "/root"
+    (tmp_path / "etc/passwd").unlink()
+    assert launch_of(config(["serve"]), fs).env["HOME"] == "/"
 
 
 def test_gosu_changes_the_user(fs: HostFiles) -> None:

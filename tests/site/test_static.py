@@ -174,6 +174,15 @@ def test_loops_of_links_end(tmp_path: Path) -> None:
     assert resolved(fs, launch_of(config(["serve"]), fs), "loop")[1] is None
 
 
+def test_without_home_a_users_own_packages_lie_below_the_folder_that_passwd_names(tmp_path: Path) -> None:
+    fs = small_root(tmp_path)
+    mine = "/home/app/.local/lib/python3.11/site-packages"
+    put(tmp_path, f"{mine}/app/__init__.py")
+    _, module = resolved(fs, launch_of(config(["env", "-i", "/usr/bin/python3", "-m", "app"], user="app"), fs), "app")
+    assert module is not None
+    assert module.origin == f"{mine}/app/__init__.py"
+
+
 def test_a_home_with_two_leading_slashes_has_an_end(tmp_path: Path) -> None:
     fs = small_root(tmp_path)
     put(tmp_path, "/opt/venv/pyvenv.cfg", "home = //nowhere/bin\n")
