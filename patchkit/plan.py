@@ -366,6 +366,9 @@ def _findings(
 ) -> Iterator[Finding]:
     for note in match.notes:
         yield Finding("match-note", "note", note, where=match.manifest.name)
+    # Where RECORD tells what was shipped, `applied` is what was put there since, by us too: no fix of upstream.
+    recorded = any(fact and fact.shipped for fact in site.files.values())
+    carried = {row.patch for row in rows if recorded and row.state == "applied"}
     for entry in chosen:
         versions = _range(manifest, entry)
         if not in_range(versions, site.version):
@@ -375,7 +378,7 @@ def _findings(
                 f"{manifest.package} {site.version or '(no version)'} is outside of {versions}; the bytes decide",
                 where=entry.id,
             )
-        if entry.drop_when and condition.holds(entry.drop_when, before):
+        if entry.drop_when and entry.id not in carried and condition.holds(entry.drop_when, before):
             yield Finding(
                 "no-longer-needed",
                 "note",

@@ -199,7 +199,7 @@ def _apply_by_images(
             if one.plan
         ]
         return _finish(image.reference, True, done, findings, delivery, below)
-    target = _target(image, delivery.tag)
+    target = _target(image, delivery)
     step(f"writing {target}")
     derived = derive_index(
         [one.image for one in looked],
@@ -330,9 +330,10 @@ def refuse_remote(image: Image) -> None:
         )
 
 
-def _target(image: Image, tag: str | None) -> Reference:
+def _target(image: Image, delivery: Delivery) -> Reference:
+    tag = delivery.tag
     if tag is None:
-        return image.default_target()
+        return image.reference if delivery.in_place else image.default_target()
     transport, colon, _ = tag.partition(":")
     if colon and transport in TRANSPORTS:
         target = parse_reference(tag)

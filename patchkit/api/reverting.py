@@ -16,6 +16,7 @@ from patchkit.deliver.output import RECEIPT_NAME
 from patchkit.errors import BadInput, Refused, Unreachable
 from patchkit.images import edit
 from patchkit.images.containers import Container
+from patchkit.images.daemon import DaemonImage
 from patchkit.images.engine import engine
 from patchkit.images.model import Reference
 from patchkit.lifecycle import revert
@@ -54,8 +55,9 @@ def revert_image(reference: str) -> Reverted:
             )
         name = edit.labels(json.loads(derived.config)).get(image_delivery.LABEL_ORIGIN_NAME, "")
         with derived.origin() as origin:
+            assert isinstance(origin, DaemonImage)
             restored = revert.proven(origin.fs, receipt, str(origin.reference))
-            revert.image(engine(), derived, origin.reference.name, name)
+            revert.image(engine(), derived, origin.id, name)
     return Reverted(tuple(restored), (f"{derived.reference.name}: back to {name}",))
 
 

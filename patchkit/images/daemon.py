@@ -190,10 +190,8 @@ class DaemonImage:
 
     def default_target(self) -> Reference:
         name, tag = split_tag(self.reference.name.partition("@")[0])
-        digits = self.id.removeprefix("sha256:")
-        by_id = name == "sha256" or (len(name) >= 12 and digits.startswith(name))
-        if by_id or ("@" in self.reference.name and not tag):
-            return Reference(self.reference.transport, f"patchkit-{digits[:12]}")
+        if daemon_write.is_id(self.id, self.reference.name) or ("@" in self.reference.name and not tag):
+            return Reference(self.reference.transport, f"patchkit-{self.id.removeprefix('sha256:')[:12]}")
         # A patched image that is patched again stays what it is called: its origin is, and one layer of ours.
         ours = tag.endswith("-patchkit") and edit.is_derived(json.loads(self.config))
         return Reference(self.reference.transport, f"{name}:{tag}" if ours else f"{name}:{tag or 'latest'}-patchkit")

@@ -90,6 +90,20 @@ def test_applying_to_the_patched_image_starts_from_its_origin_and_adds_no_second
     assert len(once.attrs["RootFS"]["Layers"]) == len(engine.images.get(image).attrs["RootFS"]["Layers"]) + 1
 
 
+def test_a_patched_image_is_looked_at_and_patched_again_by_its_name_alone(engine, fixture_image, scratch, patchkit):
+    image = scratch.tagged(fixture_image("xpu"), "vllm-xpu:nightly")
+    patchkit("apply", "--image", image, status=0)
+    once = engine.images.get(f"{image}-patchkit").id
+    looked = patchkit("status", "--image", f"{image}-patchkit", "--json", status=0).json
+    assert {file["state"] for file in looked["files"]} == {"applied"}
+    # The patches themselves fulfil their drop conditions here; upstream has not fixed anything.
+    assert "no-longer-needed" not in {finding["id"] for finding in looked["findings"]}
+    again = patchkit("apply", "--image", f"{image}-patchkit", "--json", status=0).json
+    assert again["delivery"]["existed"]
+    assert again["image"]["reference"] == f"docker-daemon:{image}"
+    assert engine.images.get(f"{image}-patchkit").id == once, "its labels still name the origin"
+
+
 def test_on_a_package_without_missing_parts_every_level_passes_and_the_server_answers_patched(
     engine, fixture_image, scratch, patchkit, tiny
 ):
@@ -177,6 +191,21 @@ def test_the_source_tag_is_never_overwritten_without_being_asked(engine, fixture
     done = patchkit("apply", "--image", image, "--tag", image, status=1)
     assert "target-is-source" in done.err
     assert engine.images.get(image).id == before
+
+
+def test_in_place_alone_patches_the_name_itself_as_often_as_it_is_asked(engine, fixture_image, scratch, patchkit):
+    image = scratch.tagged(fixture_image("xpu"), "vllm-xpu:nightly")
+    before = engine.images.get(image).id
+    patchkit("apply", "--image", image, "--in-place", status=0)
+    patched = engine.images.get(image).id
+    assert patched != before
+    assert not _exists(engine, f"{image}-patchkit")
+    patchkit("apply", "--image", image, "--in-place", status=0)
+    assert engine.images.get(image).id == patched
+    patchkit("revert", "--image", image, status=0)
+    assert engine.images.get(image).id == before
+    nameless = patchkit("apply", "--image", before, "--manifest", "vllm-xpu", "--in-place", status=2)
+    assert "needs a tag" in nameless.err
 
 
 def test_mounts_are_refused_for_an_engine_on_another_machine(
