@@ -54,5 +54,5 @@ def _shown(lines: Sequence[bytes], bodies: Sequence[tuple[int, int]]) -> Iterato
     for number, (start, end) in enumerate(bodies):
         yield f"--- {number}\n"
         yield f"+++ {number}\n"
-        for at in range(start, end):
-            yield lines[at].decode("latin-1")
+        for line in lines[start:end]:
+            yield line.decode("latin-1")

@@ -93,7 +93,8 @@ def _vouched(section: FilePatch, before: bytes, pins: Pins) -> tuple[Known, bool
     if sha256_is(before, pins.pre):
         return "pre-image", False
     if section.old_blob != section.new_blob:
-        for form in (before, _unix(before)):  # git may have stored a CRLF file with LF
+        unix = _unix(before)  # git may have stored a CRLF file with LF
+        for form in (before, unix) if unix != before else (before,):
             if _blob_is(form, section.new_blob):
                 return "blob-id", True
             if _blob_is(form, section.old_blob):
@@ -126,13 +127,14 @@ def without_cr(hunk: Hunk) -> Hunk:
 
 def _locate_all(hunks: Sequence[Hunk], hay: Haystack, rules: Rules) -> tuple[list[Placed], list[HunkResult]]:
     """Every hunk's place, in the order of the file: a hunk that was moved moves the next one's guess."""
-    order = sorted(range(len(hunks)), key=lambda i: hunks[i].place)
+    places = [hunk.place for hunk in hunks]
+    order = sorted(range(len(hunks)), key=places.__getitem__)
     placed: list[Placed] = []
     growths: list[int] = []
     drift = grown = floor = 0
     for i in order:
         hunk = hunks[i]
-        stated = hunk.place + grown
+        stated = places[i] + grown
         found = locate(hunk, hay, stated + drift, floor, stated, rules)
         growths.append(grown)
         placed.append(found)
@@ -208,7 +210,8 @@ def _put_in(placed: Sequence[Placed], hay: Haystack) -> list[bytes] | None:
     rest = hay.lines[copied:]
     if rest and made and not made[-1].endswith(b"\n"):
         return None
-    return made + rest
+    made += rest
+    return made
 
 
 # Things worth telling
@@ -237,7 +240,7 @@ def _doubled(placed: Sequence[Placed], hay: Haystack) -> tuple[str, ...]:
             continue
         hunk = one.hunk
         for line in hunk.new[hunk.prefix : len(hunk.new) - hunk.suffix]:
-            if not hay.counts[line] or line in hunk.old or not _SAYS_SOMETHING.search(line.strip()):
+            if line not in hay.counts or line in hunk.old or not _SAYS_SOMETHING.search(line.strip()):
                 continue
             start, end = one.at + one.drop[0], one.at + len(hunk.old) - one.drop[1]
             for at in (*range(max(0, start - _BESIDE), start), *range(end, min(len(hay), end + _BESIDE))):

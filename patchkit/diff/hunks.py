@@ -14,7 +14,7 @@ _VERSION = re.compile(rb"\d+(?:\.\d+)+\S*\r?")
 #: What mails put under a patch: git's signature, and lines of dashes.
 _RULER = re.compile(rb"-- ?\r?|-{3,}\r?|-{5}.*")
 
-_LF, _BLANK, _PLUS, _MINUS, _BACKSLASH = b"\n +-\\"
+_LF, _CR, _BLANK, _PLUS, _MINUS, _BACKSLASH = b"\n\r +-\\"
 _ON_OLD_SIDE = bytes(sign in b" -\n\r" for sign in range(256))
 _ON_NEW_SIDE = bytes(sign in b" +\n\r" for sign in range(256))
 
@@ -37,7 +37,7 @@ def _hunk(source: Source, start: int, crlf: bool) -> tuple[Hunk, int]:
     at, marks = _body(source, start, int(old_count or b"1"), int(new_count or b"1"))
     signs = source.signs[start + 1 : at]
     lines = source.lines[start + 1 : at]
-    if b"\n" in signs or b"\r" in signs:  # editors strip the blank of an empty context line
+    if _LF in signs or _CR in signs:  # editors strip the blank of an empty context line
         lines = [b" " + line if line[:1] in b"\n\r" else line for line in lines]
     for mark in marks:
         _unmark(source, start, mark, lines, crlf)

@@ -23,7 +23,7 @@ class Source:
         if self.lines and not self.lines[-1].endswith(b"\n"):
             self.lines[-1] += b"\n"  # cut off in its last line: mended where the counts are complete all the same
         #: The first byte of each line; a line has at least its line feed.
-        self.signs = b"".join([line[:1] for line in self.lines])
+        self.signs = bytes([line[0] for line in self.lines])
 
     def malformed(self, at: int, what: str) -> NoReturn:
         """The patch is damaged at this line."""
