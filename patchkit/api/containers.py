@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +20,7 @@ from patchkit.deliver.receipt import Receipt, files_of, receipt_of, to_bytes
 from patchkit.deliver.receipt import load as load_receipt
 from patchkit.errors import BadInput, Refused, Unreachable
 from patchkit.findings import Finding, counted
-from patchkit.images import parse_reference
+from patchkit.images import edit, parse_reference
 from patchkit.images.containers import Container
 from patchkit.images.daemon import DaemonImage
 from patchkit.images.engine import Engine, engine
@@ -33,10 +34,12 @@ from patchkit.site.probe import Question, ask
 
 
 def container_status(name: str, options: Options = Options()) -> Plan:
-    """What the patches would do to the files of this running container, or have done to them."""
+    """What the patches would do to the files of this running container, or have done to them; findings tell whether it
+    is given a GPU or a setting that they are not for."""
     catalog = load_catalog(options.catalog)
     with running(name) as live:
-        return look(live, options, catalog, called=_image_name(live))
+        plan = look(live, options, catalog, called=_image_name(live))
+        return replace(plan, findings=(*plan.findings, *_as_served(live, plan, name, options.run)))
 
 
 def apply_to_container(
@@ -64,7 +67,7 @@ def apply_to_container(
         plan = look(live, options, catalog, called=_image_name(live))
         refuse_unless_deliverable(plan, options)
         hold_to_lock(plan, catalog, delivery)
-        _refuse_as_served(live, plan, name)
+        refuse_errors(_as_served(live, plan, name, True))
         with output.locked(delivery.output):
             if plan.changed:
                 step(f"writing {counted(len(plan.changed), 'file')}")
@@ -95,15 +98,18 @@ def apply_to_container(
             return Applied(live.reference, not plan.changed, (done,), folder / output.RECEIPT_NAME, None, findings)
 
 
-def _refuse_as_served(live: LiveContainer, plan: Plan, name: str) -> None:
-    """Raise ``environment-refused`` where a process has a setting that is refused, ``gpu-refused`` where the container
-    was given a GPU that the series is not for."""
+def _as_served(live: LiveContainer, plan: Plan, name: str, run: bool) -> list[Finding]:
+    """``environment-refused`` where a process has a setting that is refused, ``gpu-refused`` where the container was
+    given a GPU that the series is not for. Both can only be asked with ``run``, of a container that runs."""
     manifest, launch = plan.match.manifest, plan.site.launch
-    if manifest.refused_env:
-        found = process_findings(live, launch, (), name, manifest.refused_env)
-        refuse_errors([finding for finding in found if finding.id == "environment-refused"])
+    asked = run and live.can_run
+    found: list[Finding] = []
+    if manifest.refused_env and asked:
+        told = process_findings(live, launch, (), name, manifest.refused_env)
+        found += [finding for finding in told if finding.id == "environment-refused"]
     if manifest.gpus is not None:
-        refuse_errors(gpu_findings(manifest.gpus, ask(live, launch, Question()).gpus, name))
+        found += gpu_findings(manifest.gpus, ask(live, launch, Question()).gpus if asked else None, name)
+    return found
 
 
 def _still_in_memory(gone: Sequence[str], name: str) -> Finding:
@@ -139,15 +145,14 @@ def verify_container(
         receipt = load_receipt(receipt_path) if receipt_path else _container_receipt(live, output_folder)
         given = replace(options, launch=options.launch or receipt.launch_given or None)
         launch = launch_for(live, given)
-        asserts, manifest, findings = promises_of(receipt, given)
-        refused = manifest.refused_env if manifest else ()
+        promises = promises_of(receipt, given)
         expectations = [file.expectation() for file in receipt.files]
-        proof = prove(live, launch, receipt.package, expectations, asserts, run=options.run)
-        findings += mount_findings(live.container, receipt)
-        findings += gpu_findings(manifest.gpus if manifest else None, proof.gpus, name)
-        findings += setting_findings(refused, launch.env, name)
+        proof = prove(live, launch, receipt.package, expectations, promises.asserts, run=options.run)
+        findings = [*promises.findings, *mount_findings(live.container, receipt)]
+        findings += gpu_findings(promises.gpus, proof.gpus, name)
+        findings += setting_findings(promises.refused_env, launch.env, name)
         if options.run:
-            findings += process_findings(live, launch, expectations, name, refused)
+            findings += process_findings(live, launch, expectations, name, promises.refused_env)
         return Verified(live.reference, receipt, proof, tuple(findings))
 
 
@@ -155,7 +160,7 @@ def verify_container(
 def running(name: str, host: str | None = None) -> Iterator[LiveContainer]:
     connected = connect(host)
     with Container(connected, name) as container, DaemonImage(connected, container.image) as image:
-        yield LiveContainer(container, image.identity)
+        yield LiveContainer(container, image.identity, edit.labels(json.loads(image.config)))
 
 
 def connect(host: str | None) -> Engine:
@@ -182,19 +187,43 @@ def _refuse_stopped(live: LiveContainer) -> None:
 
 
 def _container_receipt(live: LiveContainer, folder: Path) -> Receipt:
-    place = live.container.labels.get(image_delivery.LABEL_RECEIPT, "")
-    if place and Path(place).is_file():
-        return load_receipt(Path(place))
-    inside = image_delivery.receipt_in(live)
+    name, label = live.container.name, live.container.labels.get(image_delivery.LABEL_RECEIPT, "")
+    # An image's label, which its containers inherit, names a place inside of it: a file of this machine is named by an
+    # overlay's alone. Whoever made the container chose it, so it has to look like a receipt, and be of this image.
+    place = Path(label) if label and label != live.image_labels.get(image_delivery.LABEL_RECEIPT) else None
+    if place and place.is_absolute() and place.name == output.RECEIPT_NAME and place.is_file():
+        receipt = load_receipt(place)
+        if _is_of(receipt, live):
+            return receipt
+        if not live.container.engine.is_remote:  # else the file that is meant lies on that machine
+            raise Refused(
+                "other-image",
+                f"the receipt that its label names is of {receipt.delivered} by now",
+                where=f"{name}: {place}",
+                remedy="make it anew with the overlay beside that receipt: docker compose up -d; or name another "
+                f"receipt: patchkit verify --container {name} --receipt FILE",
+            )
+    inside = image_delivery.receipt_in(live, live.image_labels)
     if inside is not None:
         return inside
-    receipt = load_receipt(folder / output.RECEIPT_NAME)
-    own = receipt.delivered == f"container:{live.container.id}"
-    if not own and not (receipt.kind == "bind" and same_image(receipt.delivered_identity, live.identity)):
+    try:
+        kept = load_receipt(folder / output.RECEIPT_NAME)
+    except Refused:
+        kept = None
+    if kept is None or not _is_of(kept, live):
+        there = f"the receipt in {folder} is of {kept.delivered}" if kept else f"there is no receipt in {folder}"
         raise Refused(
             "no-receipt",
-            f"nothing tells what should run in it; the receipt in {folder} is of {receipt.delivered}",
-            where=live.container.name,
+            f"nothing tells what should run in it; {there}",
+            where=name,
             remedy="start it from the patched image or with the overlay, or name its receipt with --receipt",
+            details=[f"its label names {place}, where no receipt lies on this machine"] if place else [],
         )
-    return receipt
+    return kept
+
+
+def _is_of(receipt: Receipt, live: LiveContainer) -> bool:
+    """Whether the receipt is of this container's own files, or of the image that it was made from."""
+    if receipt.kind == "container":
+        return receipt.delivered == f"container:{live.container.id}"
+    return same_image(receipt.delivered_identity, live.identity)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from patchkit.api.look import Options, launch_for, opened
 from patchkit.catalog.load import load_catalog
-from patchkit.catalog.model import Assert, Manifest
+from patchkit.catalog.model import Assert, Gpus, RefusedEnv
 from patchkit.catalog.refused import setting_findings
 from patchkit.deliver import image as image_delivery
 from patchkit.deliver import output
@@ -97,23 +97,22 @@ def verify_image(
             where=missing[0].source,
             remedy=f"write it again: patchkit apply --image {shlex.quote(receipt.origin)} --mode bind",
         )
-    asserts, manifest, findings = promises_of(receipt, given)
+    promises = promises_of(receipt, given)
     launch = launch_for(image, given)
     proof = prove(
         image,
         launch,
         receipt.package,
         [file.expectation() for file in receipt.files],
-        asserts,
+        promises.asserts,
         mounts=receipt.mounts,
         run=options.run,
         devices=devices,
         gpus=gpus,
     )
-    if manifest is not None:
-        findings += setting_findings(manifest.refused_env, launch.env, str(image.reference))
-        if devices or gpus:
-            findings += gpu_findings(manifest.gpus, proof.gpus, str(image.reference))
+    findings = [*promises.findings, *setting_findings(promises.refused_env, launch.env, str(image.reference))]
+    if devices or gpus:
+        findings += gpu_findings(promises.gpus, proof.gpus, str(image.reference))
     return Verified(image.reference, receipt, proof, tuple(findings))
 
 
@@ -135,17 +134,28 @@ def same_image(one: Identity, other: Identity) -> bool:
     return one.diff_ids == other.diff_ids and one.platform == other.platform
 
 
-def promises_of(receipt: Receipt, options: Options) -> tuple[tuple[Assert, ...], Manifest | None, list[Finding]]:
-    """What the catalog holds of a receipt's manifest: the asserts of the patches that the receipt names, for diffs that
-    are still the same, and the manifest itself, None where the catalog has none of that name."""
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What is to be shown beside a receipt's files: the ``asserts`` of its patches, and where they must not be used."""
+
+    asserts: tuple[Assert, ...]
+    gpus: Gpus | None
+    refused_env: tuple[RefusedEnv, ...]
+    findings: tuple[Finding, ...]
+
+
+def promises_of(receipt: Receipt, options: Options) -> Promises:
+    """The promises of a receipt's patches. Asserts are the catalog's, for diffs that are still the same. GPUs and
+    settings are the catalog's too where it holds all of the patches as they were delivered, since it may have learned
+    more since; elsewhere they are what the manifest said at the time."""
     try:
         catalog = load_catalog(options.catalog)
     except BadInput as error:
-        return (), None, [Finding("asserts-unknown", "warning", f"the catalog cannot be read: {error.what}")]
+        unread = Finding("asserts-unknown", "warning", f"the catalog cannot be read: {error.what}")
+        return Promises((), receipt.gpus, receipt.refused_env, (unread,))
     manifest = next((each for each in catalog.manifests if each.name == receipt.manifest), None)
     entries = manifest.patches if manifest else ()
     known = {(entry.id, hashlib.sha256(catalog.patch_bytes(entry)).hexdigest()): entry for entry in entries}
-    unknown = "its asserts are not run" if manifest else "its asserts are not run, nor are its GPUs and settings known"
     asserts: list[Assert] = []
     findings = []
     for patch in receipt.patches:
@@ -155,11 +165,13 @@ def promises_of(receipt: Receipt, options: Options) -> tuple[tuple[Assert, ...],
                 Finding(
                     "asserts-unknown",
                     "note",
-                    f"the catalog does not hold this patch as it was delivered, so {unknown}",
+                    "the catalog does not hold this patch as it was delivered, so its asserts are not run; "
+                    "GPUs and settings are those of the receipt",
                     where=patch.id,
                     remedy="name the catalog that it came from with --catalog",
                 )
             )
         else:
             asserts.extend(entry.asserts)
-    return tuple(asserts), manifest, findings
+    word = receipt if manifest is None or findings else manifest
+    return Promises(tuple(asserts), word.gpus, word.refused_env, tuple(findings))

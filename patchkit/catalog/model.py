@@ -152,9 +152,10 @@ class RefusedEnv:
 
     It is looked at wherever the environment of what serves is known: the boot guard does not start the server;
     ``apply`` refuses an image or a running container, ``compose`` and ``up`` a service, before anything is patched;
-    ``verify`` and ``doctor`` fail. The guard sees what it is started with, not what a start script behind it sets: that
-    is read out of the script before anything is patched, as far as reading tells, and seen by ``verify`` and ``doctor``
-    in the running processes. What a program sets for itself once it runs, nobody sees.
+    ``status``, ``verify`` and ``doctor`` fail, and ``verify`` knows it from the receipt where the catalog is gone. The
+    guard sees what it is started with, not what a start script behind it sets: that is read out of the script before
+    anything is patched, as far as reading tells, and seen by ``verify`` and ``doctor`` in the running processes. What a
+    program sets for itself once it runs, nobody sees.
     """
 
     name: Annotated[EnvName, Key("The environment variable.")]
@@ -167,8 +168,9 @@ class RefusedEnv:
 @dataclass(frozen=True, slots=True)
 class Gpus:
     """The GPUs that the series is for, and why no others. Where a server is given an AMD GPU whose architecture is
-    unknown or none of ``only``, the boot guard does not start it, and ``apply --container``, ``verify``, ``doctor`` and
-    ``up`` fail. Only AMD's kernel driver tells an architecture by name: GPUs of others, or none, change nothing."""
+    unknown or none of ``only``, the boot guard does not start it, and ``apply --container``, ``status --container``,
+    ``verify``, ``doctor`` and ``up`` fail; ``verify`` knows them from the receipt where the catalog is gone. Only AMD's
+    kernel driver tells an architecture by name: GPUs of others, or none, change nothing."""
 
     only: Annotated[tuple[GpuPattern, ...], Key("Shell patterns of architecture names (`gfx942`, `gfx11*`).")]
     why: Annotated[Text, Key("What goes wrong on others, told to the person.")]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from patchkit.deliver.image import derivation_of
@@ -17,10 +17,12 @@ from patchkit.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class LiveContainer:
-    """A running container as the subject of facts: its files as they are now, its config as it was started."""
+    """A running container as the subject of facts: its files as they are now, its config as it was started.
+    ``identity`` and ``image_labels`` are its image's."""
 
     container: Container
     identity: Identity
+    image_labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def reference(self) -> Reference:

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from patchkit.deliver.receipt import Receipt, ReceiptFile, built, check_files, files_of
+from patchkit.deliver.receipt import Receipt, ReceiptFile, built, check_files, files_of, told
 from patchkit.errors import Refused
 from patchkit.images import edit, paths
 from patchkit.images.model import Change, Derivation, Filesystem, Identity, Subject
@@ -62,27 +62,35 @@ def layer_receipt_path(site: Site) -> str:
 
 def layer_receipt(plan: Plan) -> bytes:
     """The receipt inside the layer: only what is the same in every transport."""
+    manifest = plan.match.manifest
     content = {
         "schema": _SCHEMA,
         "version": 1,
-        "manifest": plan.match.manifest.name,
-        "package": plan.match.manifest.package,
+        "manifest": manifest.name,
+        "package": manifest.package,
         "package_version": plan.site.version,
         "patches": [{"id": patch.entry.id, "sha256": patch.sha256} for patch in plan.patches],
         "files": [_without_place(file) for file in files_of(plan, owned=True)],
         "fingerprint": plan.fingerprint,
+        "gpus": dataclasses.asdict(manifest.gpus) if manifest.gpus else None,
+        "refused_env": [dataclasses.asdict(each) for each in manifest.refused_env],
     }
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 
-def receipt_in(image: Subject) -> Receipt | None:
+def receipt_in(image: Subject, labels: Mapping[str, str] | None = None) -> Receipt | None:
     """The receipt that lies in a derived image, None where the image carries no label of ours.
+
+    Args:
+        image: the image, or a container of it.
+        labels: the image's labels, where ``image`` is a container, whose config holds others as well.
 
     Raises:
         patchkit.errors.Refused: ``receipt-unreadable``, the label names a receipt that is not there, is no receipt, or
             does not fit the label's fingerprint.
     """
-    labels = edit.labels(json.loads(image.config))
+    if labels is None:
+        labels = edit.labels(json.loads(image.config))
     if LABEL_FINGERPRINT not in labels:
         return None
     place = labels.get(LABEL_RECEIPT, "")
@@ -96,7 +104,7 @@ def receipt_in(image: Subject) -> Receipt | None:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Refused(
             "receipt-unreadable",
-            f"the image is labelled as patched, and its receipt cannot be used: {error}",
+            f"the image is labelled as patched, and its receipt cannot be used: {told(error)}",
             where=f"{image.reference} {place}".rstrip(),
             remedy="deliver again from the origin: patchkit apply --image "
             + shlex.quote(labels.get(LABEL_ORIGIN_NAME, "IMAGE")),
@@ -126,6 +134,8 @@ def _from_layer(content: Any, image: Subject, labels: Mapping[str, str], base: s
             "patches": content["patches"],
             "files": files,
             "fingerprint": content["fingerprint"],
+            "gpus": content["gpus"],
+            "refused_env": content["refused_env"],
             "mounts": [],
             "levels": [],
         },

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from patchkit.catalog.model import Gpus, RefusedEnv
 from patchkit.errors import BadInput, Refused
 from patchkit.findings import hidden
 from patchkit.images import paths
@@ -26,7 +27,7 @@ DeliveryKind = Literal["image", "bind", "container", "none"]
 
 _SCHEMA = "patchkit.receipt"
 
-#: No receipt comes near it. A label of an image may name any file of this machine as a receipt.
+#: No receipt comes near it. A label of a container may name any ``receipt.json`` of this machine.
 _MAX_SIZE = 16 * 1024 * 1024
 
 
@@ -75,6 +76,8 @@ class Receipt:
     ``delivered_identity`` are the derived image's (the origin's for mounts). ``copy`` is the package's folder. Of the
     launch's environment only what steers Python is kept, since the rest may hold secrets; the launch is None where only
     the image tells it. ``launch_given`` is what the person gave with ``--launch``, ``levels`` the proof as it was told.
+    ``gpus`` and ``refused_env`` are the manifest's words about where the series must not be used: they hold where its
+    catalog is gone.
     """
 
     kind: DeliveryKind
@@ -91,6 +94,8 @@ class Receipt:
     patches: tuple[ReceiptPatch, ...]
     files: tuple[ReceiptFile, ...]
     fingerprint: str
+    gpus: Gpus | None = None
+    refused_env: tuple[RefusedEnv, ...] = ()
     mounts: tuple[Mount, ...] = ()
     levels: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
 
@@ -121,6 +126,8 @@ def receipt_of(
         patches=tuple(ReceiptPatch(patch.entry.id, patch.sha256) for patch in plan.patches),
         files=files_of(plan, owned=kind != "bind"),
         fingerprint=plan.fingerprint,
+        gpus=plan.match.manifest.gpus,
+        refused_env=plan.match.manifest.refused_env,
         mounts=mounts,
         levels=tuple(_without_measurements(level) for level in level_json(proof)),
     )
@@ -222,7 +229,7 @@ def load(path: Path) -> Receipt:
     except (ValueError, KeyError, RecursionError) as error:
         raise BadInput(
             "bad-receipt",
-            f"this is no receipt that patchkit wrote ({_told(error)})",
+            f"this is no receipt that patchkit wrote ({told(error)})",
             where=str(path),
             remedy="deliver again: patchkit apply --image IMAGE",
         ) from None
@@ -249,7 +256,8 @@ def _bytes_of(path: Path) -> bytes:
     return data
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
+    """What is wrong with the JSON of a receipt."""
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 

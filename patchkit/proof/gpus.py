@@ -21,7 +21,7 @@ def gpu_findings(wanted: Gpus | None, seen: Sequence[tuple[str, str]] | None, wh
         return []
     if seen is None:
         what = f"nobody told which GPUs it is given; the patches are for {', '.join(wanted.only)}"
-        return [Finding("gpus-unseen", "note", what, where, remedy="verify without --no-run")]
+        return [Finding("gpus-unseen", "note", what, where, remedy="ask it while it runs, without --no-run")]
     gpus, only = list(seen), list(wanted.only)
     said, remedy = refused_gpus(gpus, only, wanted.why), gpu_remedy(gpus, only)
     return [Finding("gpu-refused", "error", each, where, remedy=remedy) for each in said]

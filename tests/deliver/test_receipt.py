@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from patchkit.catalog.model import Gpus, RefusedEnv
 from patchkit.deliver import image as image_delivery
 from patchkit.deliver.receipt import Receipt, ReceiptFile, ReceiptPatch, load, to_bytes
-from patchkit.errors import BadInput, PatchkitError
+from patchkit.errors import BadInput, PatchkitError, Refused
 from patchkit.images.model import Entry, Identity, Mount, Reference
 from patchkit.plan import fingerprint_of
 from patchkit.site.model import Launch
@@ -37,6 +38,8 @@ RECEIPT = Receipt(
     patches=(ReceiptPatch("one", "e" * 64),),
     files=(FILE,),
     fingerprint=fingerprint_of({"p/a.py": POST}),
+    gpus=Gpus(("gfx942",), "Others differ."),
+    refused_env=(RefusedEnv("X", ("1",), "It breaks."),),
     mounts=(Mount("/host/a.py", "/site/p/a.py"),),
     levels=({"name": "bytes", "state": "passed", "files": []},),
 )
@@ -144,6 +147,7 @@ def _layer(**changes: Any) -> bytes:
         "patches": [],
         "files": [file],
         "fingerprint": RECEIPT.fingerprint,
+        **{name: json.loads(to_bytes(RECEIPT))[name] for name in ("gpus", "refused_env")},
     }
     return json.dumps({**content, **changes}).encode()
 
@@ -155,6 +159,14 @@ def test_the_receipt_of_a_layer_is_read():
     found = image_delivery.receipt_in(_Image(LABELS, _layer()))
     assert found is not None
     assert found.files == (FILE,)
+    assert (found.gpus, found.refused_env) == (RECEIPT.gpus, RECEIPT.refused_env)
+
+
+def test_a_receipt_of_a_layer_that_lacks_something_says_what():
+    content = json.loads(_layer())
+    del content["gpus"]
+    with pytest.raises(Refused, match="'gpus' is missing"):
+        image_delivery.receipt_in(_Image(LABELS, json.dumps(content).encode()))
 
 
 def _leaving() -> bytes:

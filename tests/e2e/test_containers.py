@@ -83,6 +83,70 @@ def test_mounted_files_are_proven_in_the_container(fixture_image, scratch, patch
     patchkit("verify", "--container", container.name, *tiny, "--require", "asserts", status=0)
 
 
+@pytest.fixture
+def image_upon(engine, scratch, tmp_path_factory):
+    """Build an image with these lines of a Dockerfile upon another one."""
+
+    def build(base, name, lines):
+        folder = tmp_path_factory.mktemp("build")
+        (folder / "Dockerfile").write_text(f"FROM {base}\n{lines}\n")
+        engine.images.build(path=str(folder), tag=scratch.name(name))
+        return scratch.name(name)
+
+    return build
+
+
+def test_a_label_of_the_image_names_no_receipt_of_this_machine(
+    fixture_image, scratch, patchkit, tiny, running, tmp_path, image_upon
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, "--mode", "bind", status=0)
+    # Whoever builds an image may label it with the path of any receipt here, and every container of it inherits that.
+    mount = mounted(tmp_path / ".patchkit")
+    stranger = image_upon(image, "stranger:1", f"LABEL dev.patchkit.receipt={mount['labels']['dev.patchkit.receipt']}")
+    name = running(stranger, volumes=mount["volumes"]).name
+    done = patchkit("verify", "--container", name, *tiny, "--output", tmp_path / "none", status=1)
+    assert "[no-receipt]" in done.err
+    assert "or name its receipt with --receipt" in done.err
+
+
+@pytest.mark.parametrize("place", ["/etc/passwd", "receipt.json", "/none/receipt.json"])
+def test_a_label_that_names_no_receipt_here_is_told_and_what_it_names_is_not_read(
+    fixture_image, scratch, patchkit, tiny, running, place
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    name = running(image, labels={"dev.patchkit.receipt": place}).name
+    done = patchkit("verify", "--container", name, *tiny, status=1)
+    assert "no-receipt" in done.err
+    assert f"its label names {place}, where no receipt lies on this machine" in done.err
+
+
+def test_an_overlays_receipt_that_is_of_another_image_by_now_is_refused(
+    fixture_image, scratch, patchkit, tiny, running, tmp_path, image_upon
+):
+    one = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    two = image_upon(one, "tinyserve:2", "COPY Dockerfile /")
+    patchkit("apply", "--image", one, *tiny, status=0)
+    labels = {"dev.patchkit.receipt": str(tmp_path / ".patchkit/receipt.json")}
+    name = running(f"{one}-patchkit", labels=labels).name
+    patchkit("verify", "--container", name, *tiny, status=0)
+    patchkit("apply", "--image", two, *tiny, status=0)
+    done = patchkit("verify", "--container", name, *tiny, status=1)
+    assert "other-image" in done.err
+    assert f"patchkit verify --container {name} --receipt FILE" in done.err
+
+
+def test_an_overlays_receipt_that_is_gone_leaves_the_one_in_the_image(
+    fixture_image, scratch, patchkit, tiny, running, tmp_path
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    receipt = tmp_path / ".patchkit/receipt.json"
+    name = running(f"{image}-patchkit", labels={"dev.patchkit.receipt": str(receipt)}).name
+    receipt.unlink()
+    patchkit("verify", "--container", name, *tiny, status=0)
+
+
 @pytest.mark.parametrize("mode", ["ro", "rw"])
 def test_a_mounted_file_that_was_replaced_on_the_host_is_found_by_its_inode(
     fixture_image, scratch, patchkit, tiny, running, tmp_path, mode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -106,18 +107,52 @@ def test_the_doctor_finds_the_gpu_that_a_container_is_given(
 
 
 @pytest.mark.engine
-def test_a_catalog_that_lacks_the_manifest_says_that_the_gpus_are_not_known(
-    fixture_image, scratch, patchkit, picky, running, given, tmp_path
+@pytest.mark.parametrize("mode", ["image", "bind"])
+def test_without_the_catalog_the_receipt_tells_which_gpus_the_patches_are_for(
+    fixture_image, scratch, patchkit, picky, running, given, tmp_path, mode
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *picky, "--mode", mode, status=0)
+    # A delivery by mounts is known by the receipt in the output folder, a derived image by the one inside of it.
+    receipt = json.loads((tmp_path / ".patchkit/receipt.json").read_text())
+    options = given(NAVI)
+    options["volumes"] |= {each["source"]: {"bind": each["target"], "mode": "ro"} for each in receipt["mounts"]}
+    name = running(image if mode == "bind" else f"{image}-patchkit", **options).name
+    other = tmp_path / "other"
+    patchkit("init", other, "--package", "other", "--image", "other:*", status=0)
+    done = patchkit("verify", "--container", name, "--catalog", other, "--json", status=1)
+    (finding,) = refusals(done)
+    assert finding["id"] == "gpu-refused"
+    assert finding["what"].endswith(f"the patches are for gfx90a, gfx94?: {WHY}")
+    (note,) = (each for each in done.json["findings"] if each["id"] == "asserts-unknown")
+    assert note["what"].endswith("GPUs and settings are those of the receipt")
+
+
+@pytest.mark.engine
+def test_what_the_catalog_has_learned_of_the_same_patches_counts_more_than_the_receipt(
+    fixture_image, scratch, patchkit, picky, running, given
 ):
     image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
     patchkit("apply", "--image", image, *picky, status=0)
     name = running(f"{image}-patchkit", **given(NAVI)).name
-    other = tmp_path / "other"
-    patchkit("init", other, "--package", "other", "--image", "other:*", status=0)
-    done = patchkit("verify", "--container", name, "--catalog", other, "--json", status=0)
-    assert [each["what"].rpartition(", ")[2] for each in done.json["findings"]] == [
-        "nor are its GPUs and settings known"
-    ]
+    manifest = Path(picky[1], "manifests/tinyserve.yaml")
+    manifest.write_text(manifest.read_text().replace("gfx94?", "gfx103?"))
+    assert patchkit("verify", "--container", name, *picky, "--json", status=0).json["findings"] == []
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(("gpus", "found"), [(NAVI, ["gpu-refused"]), (INSTINCT, [])])
+def test_status_and_a_dry_run_look_at_the_gpu_that_a_container_is_given(
+    fixture_image, scratch, patchkit, picky, running, given, tmp_path, gpus, found
+):
+    name = running(scratch.tagged(fixture_image("pure"), "tinyserve:1"), **given(gpus)).name
+    status = patchkit("status", "--container", name, *picky, "--json", status=len(found))
+    assert [each["id"] for each in refusals(status)] == found
+    dry = patchkit("apply", "--container", name, *picky, "--dry-run", status=len(found))
+    assert (WHY in dry.err) == bool(found)
+    unasked = patchkit("status", "--container", name, *picky, "--no-run", "--json", status=0)
+    assert [each["id"] for each in unasked.json["findings"] if each["id"].startswith("gpu")] == ["gpus-unseen"]
+    assert not (tmp_path / ".patchkit").exists()
 
 
 @pytest.mark.engine

@@ -191,6 +191,10 @@ def test_a_running_container_whose_start_script_set_one_is_left_as_it_is(
     done = patchkit("apply", "--container", container.name, *picky, status=1)
     assert "[environment-refused]" in done.err
     assert (SAID in done.err, f"{container.name} pid 1" in done.err) == (True, True)
+    dry = patchkit("apply", "--container", container.name, *picky, "--dry-run", status=1)
+    assert f"{container.name} pid 1: {SAID}" in dry.err
+    status = patchkit("status", "--container", container.name, *picky, "--json", status=1)
+    assert {each["what"] for each in refusals(status)} == {SAID}
     assert SCALE not in {change["Path"] for change in container.diff() or []}
     assert not (tmp_path / ".patchkit").exists()
 
@@ -215,6 +219,16 @@ def test_verify_and_doctor_find_what_a_container_was_started_with(image, patchki
         ]
         assert refusals(done)[0]["remedy"].startswith("take TINY_LAYOUT out of where it is set")
         assert SECRET["HF_TOKEN"] not in done.out
+
+
+@pytest.mark.engine
+def test_without_the_catalog_the_receipt_tells_which_settings_are_refused(image, patchkit, picky, running, tmp_path):
+    patchkit("apply", "--image", image, *picky, status=0)
+    name = running(f"{image}-patchkit", environment={"TINY_LAYOUT": "True"}).name
+    other = tmp_path / "other"
+    patchkit("init", other, "--package", "other", "--image", "other:*", status=0)
+    (found,) = refusals(patchkit("verify", "--container", name, "--no-run", "--catalog", other, "--json", status=1))
+    assert found["what"] == SAID
 
 
 @pytest.mark.engine

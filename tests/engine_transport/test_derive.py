@@ -365,6 +365,22 @@ def test_an_engine_that_refuses_the_partial_image_gets_a_build_and_the_reason_is
     )
 
 
+def test_a_build_is_no_image_of_the_same_labels_whose_files_are_others(
+    docker_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise EngineError(0, "no partial archives here", where="load")
+
+    monkeypatch.setattr(daemon_write, "_load", refuse)
+    with docker_place.open(docker_place.load("pure")) as image:
+        for receipt in (b"{}", b"[]"):
+            changes = (_change(image), dataclasses.replace(_NEW, data=receipt))
+            plan = derivation(docker_place, *changes, origin=image.identity.config)
+            derived = image.derive(plan, _target(docker_place))
+            with docker_place.open(derived.reference.name) as result:
+                assert result.fs.read(_NEW.path) == receipt
+
+
 def test_a_removal_that_no_road_can_do_is_refused_and_not_left_out(
     docker_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
