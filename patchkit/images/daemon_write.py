@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from patchkit.errors import BadInput, Refused, Unreachable
-from patchkit.images import edit, rawjson, readback
+from patchkit.images import edit, parse_reference, rawjson, readback
 from patchkit.images.engine import Engine, EngineError, Json, as_digest, image_id, owner, split_tag
 from patchkit.images.layer import Layer, build_layer, sha256
 from patchkit.images.model import DEFAULT_PATH, Derivation, Derived, Reference
@@ -38,6 +38,10 @@ def derive(
             remedy=f"give a name without {target.transport}:, then copy the result with skopeo",
         )
     name = with_tag(target.name)
+    if "@" in name or is_id(image.id, target.name):
+        raise BadInput(
+            "bad-reference", "the new image needs a tag, not a digest", where=str(target), remedy="give --tag NAME:TAG"
+        )
     check_names(image, name, force=force, in_place=in_place)
     with _base(image) as base:
         if not base.knows_owners:
@@ -88,16 +92,17 @@ def _written(base: DaemonImage, derivation: Derivation, layer: Layer, name: str,
 
 def origin(image: DaemonImage) -> DaemonImage:
     """``Image.origin`` for an engine: the very image where it is still there, else it is put together again from what
-    the derived one remembers; its layers are all there."""
+    the derived one remembers; its layers are all there. It is called as it was when it was patched."""
     config = rawjson.parse(image.config, str(image.reference))
     if not edit.is_derived(config):
         return image
     labels = edit.labels(config)
     digest, name = labels.get(edit.ORIGIN_DIGEST, ""), labels.get(edit.ORIGIN_NAME, "")
+    called = _called(image, labels.get(edit.ORIGIN_KIND, ""), name)
     for candidate in (digest, f"{name.partition('@')[0]}@{digest}"):
         found = image.engine.inspect_image(candidate) if edit.is_digest(candidate.rpartition("@")[2]) else None
         if found is not None and tuple(found["RootFS"]["Layers"]) == image.identity.diff_ids[:-1]:
-            return _open(image, candidate)
+            return _open(image, candidate, called)
     documents = image.documents
     if documents is None:
         raise Unreachable(
@@ -110,11 +115,23 @@ def origin(image: DaemonImage) -> DaemonImage:
     manifest = edit.origin_manifest(documents.manifest, restored) if documents.manifest is not None else None
     restored_id = _id(image.engine, restored, manifest)
     if image.engine.inspect_image(restored_id) is not None:
-        return _open(image, restored_id)
+        return _open(image, restored_id, called)
     _load(image.engine, restored, manifest, None)
-    result = _open(image, restored_id)
+    result = _open(image, restored_id, called)
     result.is_for_a_moment = True
     return result
+
+
+def _called(image: DaemonImage, kind: str, name: str) -> Reference | None:
+    """The origin's name in an engine by what the labels say, which anybody may have written; None where they name no
+    such image."""
+    if kind not in (image.reference.transport, "docker"):
+        return None
+    try:
+        found = parse_reference(name.removeprefix("//") if kind == "docker" else name)
+    except BadInput:
+        return None
+    return found if found.transport == image.reference.transport else None
 
 
 # -- the roads -------------------------------------------------------------------------------------------------------
@@ -339,6 +356,12 @@ def _config_differences(base: DaemonImage, made: DaemonImage, layer: Layer, conf
 # -- names -----------------------------------------------------------------------------------------------------------
 
 
+def is_id(image_id: str, name: str) -> bool:
+    """Whether the name is the image's ID, whole or shortened as engines show it, and no name that it has."""
+    digits = name.removeprefix("sha256:")
+    return edit.is_digest(name) or (len(digits) >= 12 and image_id.removeprefix("sha256:").startswith(digits))
+
+
 def with_tag(name: str) -> str:
     """The name with ``:latest`` where it has neither tag nor digest."""
     return name if "@" in name or edit.is_digest(name) or split_tag(name)[1] else f"{name}:latest"
@@ -369,8 +392,10 @@ def _base(image: DaemonImage) -> Iterator[DaemonImage]:
             found.close()
 
 
-def _open(image: DaemonImage, name: str) -> DaemonImage:
-    return type(image)(image.engine, Reference(image.reference.transport, name), no_run=image.no_run)
+def _open(image: DaemonImage, name: str, called: Reference | None = None) -> DaemonImage:
+    found = type(image)(image.engine, Reference(image.reference.transport, name), no_run=image.no_run)
+    found.reference = called or found.reference
+    return found
 
 
 def _epoch(created: str) -> int:
