@@ -4,7 +4,6 @@ line of a hunk may be left over."""
 from __future__ import annotations
 
 import re
-from itertools import compress
 
 from patchkit.diff.model import Hunk
 from patchkit.diff.source import Source
@@ -14,9 +13,7 @@ _VERSION = re.compile(rb"\d+(?:\.\d+)+\S*\r?")
 #: What mails put under a patch: git's signature, and lines of dashes.
 _RULER = re.compile(rb"-- ?\r?|-{3,}\r?|-{5}.*")
 
-_LF, _CR, _BLANK, _PLUS, _MINUS, _BACKSLASH = b"\n\r +-\\"
-_ON_OLD_SIDE = bytes(sign in b" -\n\r" for sign in range(256))
-_ON_NEW_SIDE = bytes(sign in b" +\n\r" for sign in range(256))
+_LF, _BLANK, _PLUS, _MINUS, _BACKSLASH = b"\n +-\\"
 
 
 def read_hunks(source: Source, at: int, crlf: bool) -> tuple[tuple[Hunk, ...], int]:
@@ -34,19 +31,13 @@ def _hunk(source: Source, start: int, crlf: bool) -> tuple[Hunk, int]:
     if not header:
         source.malformed(start, "a hunk header that cannot be read: '@@ -LINE,COUNT +LINE,COUNT @@' is the form")
     old_start, old_count, new_start, new_count, heading = header.groups()
-    at, marks = _body(source, start, int(old_count or b"1"), int(new_count or b"1"))
+    olds, news, at = _sides(source, start, int(old_count or b"1"), int(new_count or b"1"), crlf)
+    old, new = tuple(olds), tuple(news)
     signs = source.signs[start + 1 : at]
-    lines = source.lines[start + 1 : at]
-    if _LF in signs or _CR in signs:  # editors strip the blank of an empty context line
-        lines = [b" " + line if line[:1] in b"\n\r" else line for line in lines]
-    for mark in marks:
-        _unmark(source, start, mark, lines, crlf)
-    contents = [line[1:] for line in lines]
-    old = tuple(compress(contents, signs.translate(_ON_OLD_SIDE)))
-    new = tuple(compress(contents, signs.translate(_ON_NEW_SIDE)))
-    if marks:
+    if _BACKSLASH in signs:
         if not all(line.endswith(b"\n") for side in (old, new) for line in side[:-1]):
-            source.malformed(marks[0], "a marker for a missing newline stands before the last line of the file")
+            mark = start + 1 + signs.index(_BACKSLASH)
+            source.malformed(mark, "a marker for a missing newline stands before the last line of the file")
         signs = signs.replace(b"\\", b"")
     prefix = len(signs) - len(signs.lstrip(b" \n\r"))
     suffix = len(signs) - len(signs.rstrip(b" \n\r"))
@@ -59,46 +50,49 @@ def _hunk(source: Source, start: int, crlf: bool) -> tuple[Hunk, int]:
     return Hunk(int(old_start), int(new_start), old, new, prefix, suffix, start + 1, heading.strip()), at
 
 
-def _body(source: Source, start: int, olds: int, news: int) -> tuple[int, list[int]]:
-    """The line after the hunk that starts at ``start`` and counts so many lines, and where its markers are."""
-    signs = source.signs
-    marks = []
+def _sides(source: Source, start: int, olds: int, news: int, crlf: bool) -> tuple[list[bytes], list[bytes], int]:
+    """The old and the new side of the hunk that starts at ``start`` and counts so many lines, and the line after it."""
+    signs, lines = source.signs, source.lines
+    old: list[bytes] = []
+    new: list[bytes] = []
     at = start + 1
-    try:
-        while olds > 0 or news > 0:
-            sign = signs[at]
-            at += 1
-            if sign == _BLANK:
-                olds -= 1
-                news -= 1
-            elif sign == _PLUS:
-                news -= 1
-            elif sign == _MINUS:
-                olds -= 1
-            elif sign == _BACKSLASH:
-                marks.append(at - 1)
-            elif sign == _LF or source.lines[at - 1] == b"\r\n":
-                olds -= 1
-                news -= 1
-            else:
-                source.malformed(at - 1, _foreign(sign, start))
-    except IndexError:
-        source.malformed(len(signs), f"the patch ends inside the hunk of line {start + 1}: it is cut off")
-    if olds < 0 or news < 0:
+    while len(old) < olds or len(new) < news:
+        if at == len(signs):
+            source.malformed(at, f"the patch ends inside the hunk of line {start + 1}: it is cut off")
+        sign = signs[at]
+        line = lines[at][1:]
+        if sign == _BLANK:
+            old.append(line)
+            new.append(line)
+        elif sign == _PLUS:
+            new.append(line)
+        elif sign == _MINUS:
+            old.append(line)
+        elif sign == _BACKSLASH:
+            _unmark(source, start, at, old, new, crlf)
+        elif sign == _LF or lines[at] == b"\r\n":  # editors strip the blank of an empty context line
+            old.append(lines[at])
+            new.append(lines[at])
+        else:
+            source.malformed(at, _foreign(sign, start))
+        at += 1
+    if len(old) > olds or len(new) > news:
         source.malformed(start, "the hunk has other lines than its header counts")
     if at < len(signs) and signs[at] == _BACKSLASH:
-        marks.append(at)
+        _unmark(source, start, at, old, new, crlf)
         at += 1
-    return at, marks
+    return old, new, at
 
 
-def _unmark(source: Source, start: int, mark: int, lines: list[bytes], crlf: bool) -> None:
+def _unmark(source: Source, start: int, mark: int, old: list[bytes], new: list[bytes], crlf: bool) -> None:
     """``\\ No newline at end of file``, in whatever language: the line before it has no line feed."""
-    before = mark - start - 2
-    if before < 0 or source.signs[mark - 1] == _BACKSLASH or not source.lines[mark].startswith(b"\\ "):
+    before = source.signs[mark - 1]
+    if mark == start + 1 or before == _BACKSLASH or not source.lines[mark].startswith(b"\\ "):
         source.malformed(mark, "a marker for a missing newline that follows no line")
-    bare = lines[before].removesuffix(b"\n")
-    lines[before] = bare.removesuffix(b"\r") if crlf else bare
+    for side, other in ((old, _PLUS), (new, _MINUS)):
+        if before != other:
+            bare = side[-1].removesuffix(b"\n")
+            side[-1] = bare.removesuffix(b"\r") if crlf else bare
 
 
 def _nothing_left_over(source: Source, at: int) -> None:
