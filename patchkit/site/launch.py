@@ -261,6 +261,7 @@ def _follow_shebang(way: _Way, program: str, data: bytes, args: list[str | None]
 def _shell(way: _Way, name: str, args: list[str | None], count: int) -> Launch:
     index = 0
     command = False
+    before = way.env.get("BASH_ENV", "") if name == "bash" else ""
     while index < len(args):
         text = args[index]
         if text is None:
@@ -272,8 +273,10 @@ def _shell(way: _Way, name: str, args: list[str | None], count: int) -> Launch:
             break
         if text.startswith("--"):
             index += 1 + (text in ("--rcfile", "--init-file"))
+            before = "" if text == "--posix" else before
             continue
         letters = text[1:]
+        before = "" if "p" in letters and text.startswith("-") else before
         if "s" in letters and text.startswith("-"):
             raise _Unknown(f"`{name} -s` reads its commands from standard input")
         if "l" in letters or (name != "sh" and "i" in letters):
@@ -289,25 +292,28 @@ def _shell(way: _Way, name: str, args: list[str | None], count: int) -> Launch:
     if command:
         way.trail[-1] += " -c"
         zero = rest[1] if len(rest) > 1 and rest[1] is not None else name
-        return _shell_text(way, first, zero, rest[2:], count)
+        return _shell_text(way, first, zero, rest[2:], count, before)
     path = posixpath.normpath(posixpath.join(way.cwd, first))
     entry = way.entry(path)
     if entry is None or entry.kind != "file":
         raise _Unknown(f"the script `{first}` is not in the image")
-    return _script(way, path, way.fs.read(entry.path), rest[1:], count)
+    return _script(way, path, way.fs.read(entry.path), rest[1:], count, before)
 
 
-def _script(way: _Way, path: str, data: bytes, args: list[str | None], count: int) -> Launch:
+def _script(way: _Way, path: str, data: bytes, args: list[str | None], count: int, before: str = "") -> Launch:
     if way.trail[-1] != path:
         way.trail.append(path)
     if b"\0" in data[:4096]:
         raise _Unknown(f"`{path}` is neither a program nor a script that can be read")
     if path not in way.scripts:
         way.scripts.append(path)
-    return _shell_text(way, data.decode("utf-8", "surrogateescape"), path, args, count)
+    return _shell_text(way, data.decode("utf-8", "surrogateescape"), path, args, count, before)
 
 
-def _shell_text(way: _Way, text: str, zero: str, args: list[str | None], count: int) -> Launch:
+def _shell_text(way: _Way, text: str, zero: str, args: list[str | None], count: int, before: str) -> Launch:
+    """``before`` is the file that bash reads first, as BASH_ENV names it (bash(1), "Invocation")."""
+    if before:
+        text = f'. "{before}"; {text}'  # in one line: errors name the script's
     try:
         ending = ending_of(way.fs, text, zero, args, way.env, way.cwd)
     except NotPlain as why:

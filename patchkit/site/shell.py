@@ -18,6 +18,14 @@ _BRACED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9]+)(?:(:?[-=+?])(.*))?", re.D
 _OPENERS = {"if": "fi", "while": "done", "until": "done", "{": "}"}
 _OPERATORS = (";;&", ";;", ";&", "&&", "||", "|&", ";", "&", "|", "(", ")", "\n")
 _MAX_DEPTH = 50
+_BRACES = re.compile(r"\{[^{}]*(,|\.\.)[^{}]*\}")
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
+# Variables that shells (HOSTNAME, TERM: engines) set by themselves. Source: bash(1), "Shell Variables".
+_OWN_NAMES = """
+    DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD HOSTNAME HOSTTYPE IFS LINENO MACHTYPE OLDPWD
+    OPTARG OPTIND OSTYPE PIPESTATUS PPID RANDOM SECONDS SHELL SHELLOPTS SHLVL SRANDOM TERM UID _
+"""
+_OWN = frozenset(_OWN_NAMES.split())
 
 
 class NotPlain(Exception):  # noqa: N818 - the sentence it makes is the point
@@ -472,18 +480,19 @@ class Values:
     def expand(self, word: Word) -> list[str | None]:
         """The fields that the word becomes; None for a field that only running would tell."""
         fields = _Fields()
+        as_ever = "IFS" not in self.variables
         for index, part in enumerate(word):
             if part.kind == "args":
                 for number, argument in enumerate([None] if self.args is None else self.args):
                     if number:
                         fields.end()
-                    fields.add(argument, part.quoted)
+                    fields.add(argument if as_ever or part.quoted else None, part.quoted)
                 continue
             if part.kind == "text" and not part.quoted:
                 fields.add(self._unquoted_text(part.value, first=not index), True)
                 continue
             for value, quoted in self._pieces(part):
-                fields.add(value, quoted)
+                fields.add(value if as_ever or quoted else None, quoted)
         return fields.found
 
     def _pieces(self, part: Part) -> list[tuple[str | None, bool]]:
@@ -498,11 +507,28 @@ class Values:
         if first and (text == "~" or text.startswith("~/")):
             home = self.variables.get("HOME")
             return None if home is None else home + text[1:]
-        return None if any(char in text for char in "*?[") else text
+        return None if any(char in text for char in "*?[") or _BRACES.search(text) else text
+
+    def _assigned_text(self, text: str, *, first: bool) -> str | None:
+        """Unquoted text in an assignment, where a home may also stand behind a colon (POSIX, 2.6.1)."""
+        pieces = text.split(":")
+        for index, piece in enumerate(pieces):
+            if piece.startswith("~") and (index or first):
+                home = self.variables.get("HOME") if piece == "~" or piece.startswith("~/") else None
+                if home is None:
+                    return None
+                pieces[index] = home + piece[1:]
+        return ":".join(pieces)
 
     def one(self, word: Word) -> str | None:
         """The word as one string, as in an assignment: no splitting into fields."""
-        values = [self._value(part) for part in word if part.kind != "args"]
+        values = [
+            self._assigned_text(part.value, first=not index or not word[0].value)
+            if part.kind == "text" and not part.quoted
+            else self._value(part)
+            for index, part in enumerate(word)
+            if part.kind != "args"
+        ]
         if len(values) != len(word) or None in values:
             return None
         return "".join(value for value in values if value is not None)
@@ -538,7 +564,11 @@ class Values:
     def _is_unknown(self, name: str) -> bool:
         if name.isdigit() and name != "0":
             return self.args is None or (int(name) <= len(self.args) and self.args[int(name) - 1] is None)
-        return name in self.variables and self.variables[name] is None
+        if name == "PWD":
+            return self.cwd is None
+        if name not in self.variables:
+            return name in _OWN or name.startswith("BASH")
+        return self.variables[name] is None
 
     def _variable(self, name: str) -> str | None:
         """The variable's value, None where it is not set (or not known)."""
@@ -546,7 +576,7 @@ class Values:
             return self.zero
         if name.isdigit():
             return self.args[int(name) - 1] if self.args is not None and int(name) <= len(self.args) else None
-        return self.variables.get(name)
+        return self.cwd if name == "PWD" else self.variables.get(name)
 
     def _command(self, text: str) -> str | None:
         """The few command substitutions that tell where a script lies; None for any other."""
@@ -571,7 +601,7 @@ class Values:
         arguments = [argument for argument in arguments if argument != "--"]
         if command == "pwd" and arguments in ([], ["-P"]):
             return where
-        if command == "echo" and len(arguments) == 1 and arguments[0] == self.variables.get("PWD"):
+        if command == "echo" and len(arguments) == 1 and arguments[0] == where:
             return where
         if command == "dirname" and len(arguments) == 1:
             return posixpath.dirname(arguments[0]) or "."
@@ -588,15 +618,20 @@ def _join(left: str | None, right: str | None) -> str | None:
     return None if left is None or right is None else left + right
 
 
-def assignment(word: Word) -> tuple[str, Word] | None:
-    """The name and the value of ``NAME=value``; None where the word is no assignment."""
-    if not word or word[0].kind != "text" or word[0].quoted:
-        return None
-    match = re.match(r"([A-Za-z_][A-Za-z0-9_]*)=", word[0].value)
-    if not match:
-        return None
-    rest = Part("text", word[0].value[match.end() :])
-    return match.group(1), (rest, *word[1:])
+def assignment(word: Word, *, quoted: bool = False) -> tuple[str, Word] | None:
+    """The name and the value of ``NAME=value``, or of ``NAME+=value`` the value with what the name stands for before
+    it; None where the word is no assignment. Only as an argument (``export "NAME=value"``) may the name be ``quoted``.
+    """
+    head = ""
+    for index, part in enumerate(word):
+        if part.kind != "text" or (part.quoted and not quoted):
+            return None
+        head += part.value
+        if match := _ASSIGNMENT.fullmatch(head):
+            rest = Part("text", match[3], part.quoted)
+            before = (Part("var", match[1], quoted=True),) if match[2] else ()
+            return match[1], (*before, rest, *word[index + 1 :])
+    return None
 
 
 def environment(values: Mapping[str, str | None]) -> dict[str, str]:
