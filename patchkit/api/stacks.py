@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,13 +28,22 @@ from patchkit.stack.runline import run_line
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """A delivery and what goes on top of the compose files: ``overlay`` is YAML, ``run`` command lines. ``findings``
-    tell what was noticed on the way."""
+    """A delivery and what goes on top of the compose files: ``overlay`` is YAML, ``run`` command lines. ``guarded`` is
+    whether the boot guard stands before the server; ``findings`` tell what was noticed on the way."""
 
     applied: Applied
     services: tuple[str, ...]
     overlay: str
     run: str
+    guarded: bool = False
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A kustomize component as written: its ``files``, and in ``findings`` what it cannot look at."""
+
+    files: tuple[Path, ...]
     findings: tuple[Finding, ...] = ()
 
 
@@ -100,14 +109,14 @@ def compose(
         if left and service is not None:
             said = f"a command line cannot carry {', '.join(left)}"
             findings.append(Finding("not-carried", "note", said, f"service {service.name}", remedy="use the overlay"))
-    return Composed(done, names, overlay_text(names, parts), "\n\n".join(lines), tuple(findings))
+    return Composed(done, names, overlay_text(names, parts), "\n\n".join(lines), delivery.guard, tuple(findings))
 
 
-def component(composed: Composed, folder: Path) -> tuple[Path, ...]:
-    """Write the delivery as a kustomize component into ``folder`` and return the files.
+def component(composed: Composed, folder: Path) -> Component:
+    """Write the delivery as a kustomize component into ``folder``.
 
     Raises:
-        patchkit.errors.Refused: ``local-image``, ``too-large-for-configmap``, ``one-container``.
+        patchkit.errors.Refused: ``local-image``, ``too-large-for-configmap``, ``one-container``, ``guard-not-started``.
     """
     receipt = composed.applied.platforms[0].receipt
     if len(composed.services) != 1:
@@ -118,6 +127,12 @@ def component(composed: Composed, folder: Path) -> tuple[Path, ...]:
         )
     header = f"{receipt.delivered}, patched by manifest {receipt.manifest}; written by patchkit, do not edit."
     pin = pinned(receipt)
+    if receipt.mounts and composed.guarded:
+        raise Refused(
+            "guard-not-started",
+            "a component leaves the Deployment's start alone, and mounts alone start no guard",
+            remedy="deliver an image that starts with it: --mode image --guard; or leave --guard out",
+        )
     if receipt.mounts:
         mounts = [OverlayMount(each.source, each.target) for each in receipt.mounts]
         data = {each.source: Path(each.source).read_bytes() for each in receipt.mounts}
@@ -130,7 +145,23 @@ def component(composed: Composed, folder: Path) -> tuple[Path, ...]:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, content)
         paths.append(path)
-    return tuple(paths)
+    return Component(tuple(paths), tuple(_unread(composed, folder)))
+
+
+def _unread(composed: Composed, folder: Path) -> Iterator[Finding]:
+    """What the series refuses is looked for in compose files, not in Deployments that a component goes on top of."""
+    receipt = composed.applied.platforms[0].receipt
+    refused = [one.name for one in receipt.refused_env] + (["GPUs other than its own"] if receipt.gpus else [])
+    if refused:
+        yield Finding(
+            "deployment-unread",
+            "note" if composed.guarded else "warning",
+            f"the Deployments below it are not read for what the series refuses: {', '.join(refused)}"
+            + ("; the guard looks, unless they have a command of their own" if composed.guarded else ""),
+            where=str(folder),
+            remedy="look at what they start with: kubectl kustomize FOLDER"
+            + ("" if composed.guarded else "; or deliver an image that looks itself: --mode image --guard"),
+        )
 
 
 def _services(model: Model | None, plan: Plan, image: Image, delivery: Delivery) -> tuple[Service, ...]:

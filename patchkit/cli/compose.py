@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +16,7 @@ from patchkit.cli.render import clean, document, print_json
 from patchkit.cli.verify import tell_verdict
 from patchkit.deliver.output import write_file
 from patchkit.errors import BadInput
-from patchkit.findings import worst
+from patchkit.findings import Finding, worst
 
 
 @click.command("compose")
@@ -83,13 +84,14 @@ def command(
         step=lambda step: click.echo(f"{step} ...", err=True),
     )
     findings = (*composed.applied.findings, *composed.findings)
-    for finding in findings:
-        click.echo(clean(f"{finding.severity}: {finding.where}: {finding.what} [{finding.id}]"), err=True)
+    _tell(findings)
     written: tuple[Path, ...] = ()
     text = ""
     if form == "kustomize":
         assert target is not None
-        written = component(composed, target)
+        made = component(composed, target)
+        _tell(made.findings)
+        written, findings = made.files, (*findings, *made.findings)
     else:
         text = composed.overlay if form == "compose" else composed.run + "\n"
         if target is not None:
@@ -104,3 +106,8 @@ def command(
     else:
         click.echo(text, nl=False)
     return 1 if worst(findings) == "error" else proven
+
+
+def _tell(findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        click.echo(clean(f"{finding.severity}: {finding.where}: {finding.what} [{finding.id}]"), err=True)

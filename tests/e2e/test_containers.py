@@ -136,6 +136,17 @@ def test_an_overlays_receipt_that_is_of_another_image_by_now_is_refused(
     assert f"patchkit verify --container {name} --receipt FILE" in done.err
 
 
+def test_patching_a_container_leaves_no_overlay_of_the_delivery_before_in_the_folder(
+    fixture_image, scratch, patchkit, tiny, running, tmp_path
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, "--mode", "bind", status=0)
+    assert (tmp_path / ".patchkit/compose.patchkit.yaml").exists()
+    patchkit("apply", "--container", running(image).name, *tiny, status=1)
+    assert not (tmp_path / ".patchkit/compose.patchkit.yaml").exists()
+    assert json.loads((tmp_path / ".patchkit/receipt.json").read_text())["kind"] == "container"
+
+
 def test_an_overlays_receipt_that_is_gone_leaves_the_one_in_the_image(
     fixture_image, scratch, patchkit, tiny, running, tmp_path
 ):

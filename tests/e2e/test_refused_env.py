@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from patchkit.api import Delivery, Options, serving
+from patchkit.api import Delivery, Options, serving, stacks
 from patchkit.errors import Refused
 from patchkit.stack.recipes.load import load_recipe
 from patchkit.stack.recipes.render import choose
@@ -170,6 +171,32 @@ def test_an_image_that_sets_one_and_a_launch_that_does_are_refused_with_what_to_
     launch = ["--launch", "/usr/bin/env TINY_LAYOUT=True /opt/venv/bin/tinyserve serve"]
     assert SAID in patchkit("apply", "--image", image, *picky, *launch, status=1).err
     assert not (tmp_path / ".patchkit").exists()
+
+
+def test_a_component_says_that_the_deployments_below_it_are_not_read(patchkit, picky, tiny, fixture_layout):
+    words = ["compose", "--image", f"oci:{fixture_layout('pure')}:latest", "--no-run", "--mode", "bind"]
+    words += ["--format", "kustomize", "-o", "component"]
+    done = patchkit(*words, *picky, "--json", status=0)
+    (finding,) = done.json["findings"]
+    assert (finding["id"], finding["severity"], finding["where"]) == ("deployment-unread", "warning", "component")
+    assert finding["what"].endswith("TINY_LAYOUT, TINY_GPU")
+    assert "--guard" in finding["remedy"]
+    assert "[deployment-unread]" in done.err
+    assert patchkit(*words, *tiny, "--json", status=0).json["findings"] == []
+    assert "[guard-not-started]" in patchkit(*words, *picky, "--guard", status=1).err
+
+
+def test_a_component_of_a_guarded_image_says_what_goes_past_the_guard(picky, fixture_layout, tmp_path):
+    options = Options(catalog=Path(picky[1]), manifest=picky[3], run=False)
+    delivery = Delivery(output=tmp_path / "out", guard=True)
+    composed = stacks.compose(f"oci:{fixture_layout('pure')}:latest", options, delivery)
+    (done,) = composed.applied.platforms
+    pushed = replace(done.receipt.delivered_identity, repo_digests=(f"r.example/tiny@sha256:{'0' * 64}",))
+    done = replace(done, receipt=replace(done.receipt, delivered_identity=pushed))
+    made = stacks.component(replace(composed, applied=replace(composed.applied, platforms=(done,))), tmp_path)
+    (finding,) = made.findings
+    assert (finding.id, finding.severity) == ("deployment-unread", "note")
+    assert finding.what.endswith("the guard looks, unless they have a command of their own")
 
 
 @pytest.mark.engine
