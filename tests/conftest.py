@@ -32,9 +32,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test reads or fills the cache of the person who runs it."""
+    """No test reads or fills the cache of the person who runs it, nor the folder with that person's work."""
     patch = pytest.MonkeyPatch()
     patch.setenv("PATCHKIT_CACHE", str(tmp_path_factory.mktemp("cache")))
+    patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
     patch.delenv("PATCHKIT_CATALOG", raising=False)
     # Set on some machines; without compiled files every command that a test starts would compile all of patchkit anew.
     patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)

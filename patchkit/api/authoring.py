@@ -102,7 +102,7 @@ def save(
             ``PATCHKIT_CATALOG`` names another one than that of the work.
         patchkit.errors.BadInput: ``no-work``, ``no-description``, ``patch-exists``, or a fault of the new manifest.
     """
-    opened = work.load(folder or work.find(name))
+    opened = work.load(folder or work.find(name, os.environ.get("PATCHKIT_CATALOG", "")))
     task = opened.task
     _refuse_other_catalog(opened, name)
     with changing(Path(task.catalog)):

@@ -132,6 +132,13 @@ def remedy_for(plan: Plan, options: Options = Options()) -> str:
         )
     )
     target = f"{place} {name}{again(options)}"
+    if not plan.rows:
+        package = plan.match.manifest.package
+        return (
+            f"make one: patchkit edit {target} {package}/FILE.py; patchkit save --name NAME -m WHY"
+            if place == "--image"
+            else f"make one of what was changed in it: patchkit import {target} --name NAME -m WHY"
+        )
     states = {row.state for row in plan.refused}
     steps = [f"see each hunk: patchkit status {target}"]
     steps[:0] = dict.fromkeys(each.remedy for each in plan.findings if each.severity == "error" and each.remedy)

@@ -148,19 +148,25 @@ def load(folder: Path) -> Work:
     return Work(folder, task, base, document.get("saved", {}))
 
 
-def find(name: str, manifest: str | None = None) -> Path:
-    """The work folder that ``save --name NAME`` means: that of the patch, else the one of a new patch.
+def find(name: str, catalog: str = "") -> Path:
+    """The work folder that ``save --name NAME`` means: that of the patch, else the one of a new patch. Where several
+    fit, those for ``catalog``, the folder of the one in use, go before others.
 
     Raises:
         patchkit.errors.BadInput: ``no-work``, or ``several-works`` fit.
     """
     for wanted in (name, NEW):
-        found = sorted(path for path in home().glob(f"{manifest or '*'}/{wanted}") if (path / _META).is_dir())
+        found = sorted(path for path in home().glob(f"*/{wanted}") if (path / _META).is_dir())
+        if len(found) > 1 and catalog:
+            root = Path(catalog).resolve()
+            found = [path for path in found if Path(load(path).task.catalog).resolve() == root] or found
         if len(found) > 1:
             raise BadInput(
                 "several-works",
-                f"{len(found)} work folders fit: {', '.join(map(str, found))}",
-                remedy="name one with --work",
+                f"{len(found)} work folders fit",
+                where=str(home()),
+                remedy=f"name one: patchkit save --name {name} --work FOLDER",
+                details=[str(path) for path in found],
             )
         if found:
             return found[0]

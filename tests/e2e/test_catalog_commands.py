@@ -55,6 +55,15 @@ def test_a_file_is_edited_saved_and_edited_again(mine, tmp_path, logger, tree_of
     assert listed(mine) == {"ours": "Ours"}
 
 
+def test_a_catalog_without_patches_is_told_how_the_first_one_is_made(mine, fixture_layout):
+    image = f"oci:{fixture_layout('xpu')}:latest"
+    refused = mine("apply", "--image", image, "--manifest", "vllm", status=1)
+    assert "manifest vllm has no patches" in refused.err
+    command = f"patchkit edit --image {image} --manifest vllm vllm/FILE.py"
+    assert f"next: make one: {command}" in refused.err
+    mine(*command.replace("FILE", "logger").split()[1:], status=0)
+
+
 def test_a_diff_from_standard_input_and_a_url_are_taken(mine, tmp_path, logger, monkeypatch):
     (tmp_path / "served").mkdir()
     (tmp_path / "served/fix.diff").write_bytes(a_diff(logger))

@@ -200,13 +200,17 @@ def test_save_finds_the_work_by_the_patch_name_or_the_one_new_work(mine, tree):
         work.find("other")
 
 
-def test_two_works_that_fit_must_be_told_apart(mine, tree):
+def test_two_works_that_fit_are_told_apart_by_the_catalog_in_use_or_must_be_by_the_person(mine, tree, tmp_path):
     place = opened(mine, tree("1.0", {"pkg/a.py": A0}), "pkg/a.py")
-    other = replace(task(mine), manifest="other")
-    work.create(work.home() / "other" / "new", other, {"pkg/a.py": A0}, {"pkg/a.py": A0})
-    with pytest.raises(BadInput, match="2 work folders fit"):
-        work.find("fix")
-    assert work.find("fix", "mine") == place.folder
+    other = replace(task(mine), manifest="other", catalog=str(tmp_path / "other"))
+    theirs = work.create(work.home() / "other" / "new", other, {"pkg/a.py": A0}, {"pkg/a.py": A0})
+    for catalog in ("", str(tmp_path / "third")):
+        with pytest.raises(BadInput, match="2 work folders fit") as caught:
+            work.find("fix", catalog)
+        assert caught.value.details == (str(place.folder), str(theirs.folder))
+        assert "patchkit save --name fix --work" in caught.value.remedy
+    assert work.find("fix", place.task.catalog) == place.folder
+    assert work.find("fix", other.catalog) == theirs.folder
 
 
 def test_a_persons_git_settings_and_hooks_do_not_touch_the_files(mine, tree, tmp_path, monkeypatch):
