@@ -65,3 +65,13 @@ def test_every_command_of_an_installed_patchkit_loads(installed: Path, tmp_path:
     for command in listed.stdout.split():
         done = run(installed / "patchkit", command, "--help", cwd=tmp_path)
         assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+def test_work_that_an_installed_catalog_could_never_take_is_not_begun(installed: Path, tmp_path: Path) -> None:
+    done = run(installed / "patchkit", "edit", "--version", "latest", "vllm/envs.py", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "installed-catalog" in done.stderr
+    make_it_yours = done.stderr.partition("next: make it yours: ")[2]
+    subprocess.run(
+        ["sh", "-ec", f"{make_it_yours.strip()} && {installed}/patchkit manifest check"], cwd=tmp_path, check=True
+    )

@@ -11,12 +11,12 @@ from patchkit.api import sources
 from patchkit.api.look import Options, status
 from patchkit.catalog import header
 from patchkit.catalog.header import Header
-from patchkit.catalog.load import load_catalog
+from patchkit.catalog.load import catalog_root, load_catalog
 from patchkit.errors import BadInput, Refused
 from patchkit.lifecycle import edit as editing
 from patchkit.lifecycle import releases, work
 from patchkit.lifecycle import save as saving
-from patchkit.lifecycle.files import changing
+from patchkit.lifecycle.files import changing, refuse_installed
 from patchkit.lifecycle.save import Draft, Saved
 from patchkit.lifecycle.work import Task, Work
 from patchkit.plan import Plan, load_series
@@ -57,11 +57,13 @@ def edit(
 
     Raises:
         patchkit.errors.BadInput: ``nothing-to-edit``, ``no-such-file``, ``bad-path``, ``unknown-patch``.
-        patchkit.errors.Refused: ``earlier-patch``, ``does-not-apply``, ``work-in-folder``, ``inside-repository``.
+        patchkit.errors.Refused: ``earlier-patch``, ``does-not-apply``, ``work-in-folder``, ``inside-repository``,
+            ``installed-catalog``.
         patchkit.errors.Unreachable: image or index cannot be read.
     """
     if not files and not patch:
         raise BadInput("nothing-to-edit", "no file is named", remedy="name files, or a patch with --patch ID")
+    refuse_installed(catalog_root(options.catalog))  # save would: the work would be for nothing
     found = sources.of(image, version, files, options, index)
     editing.check_paths(files, found.release)
     base = editing.ground(found.release, found.series, patch, files, found.platform)

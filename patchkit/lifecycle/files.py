@@ -19,9 +19,20 @@ def changing(root: Path) -> Iterator[None]:
     the first one wrote. The folder itself is what is locked, so that no file is left behind.
 
     Raises:
-        patchkit.errors.Refused: ``installed-catalog``: what an installation brought is nobody's to change, and would be
-            lost with the next one.
+        patchkit.errors.Refused: ``installed-catalog``.
     """
+    refuse_installed(root)
+    handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def refuse_installed(root: Path) -> None:
+    """Raise ``installed-catalog`` where an installation brought it: that is nobody's to change, and would be lost with
+    the next one."""
     if root.resolve() == Path(patchkit.__file__).resolve().parent / "_catalog":
         raise Refused(
             "installed-catalog",
@@ -29,12 +40,6 @@ def changing(root: Path) -> Iterator[None]:
             where=str(root),
             remedy=f"make it yours: cp -r {root} my-patches && export PATCHKIT_CATALOG=$PWD/my-patches",
         )
-    handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def write_all(changes: Mapping[Path, bytes | None]) -> None:
