@@ -14,8 +14,8 @@ from unidiff.patch import PatchSet
 
 from patchkit.diff.model import FilePatch
 
-#: Beyond that the second opinion would cost more than reading, placing and applying the patch together; no patch of one
-#: fix comes near it. The scan stands alone then, and has the same tests.
+#: The second opinion takes longer than our own reading. No patch of one fix comes near so many lines; beyond them the
+#: scan stands alone, and has the same tests.
 _MOST_LINES = 10_000
 
 

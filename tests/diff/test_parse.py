@@ -287,6 +287,8 @@ def test_markers_in_the_wrong_place_are_malformed() -> None:
     assert malformed_at(b"--- a/m\n+++ b/m\n@@ -1 +1 @@\n" + marker + b"-a\n+b\n") == 4
     assert malformed_at(b"--- a/m\n+++ b/m\n@@ -1 +1 @@\n-a\n" + marker + marker + b"+b\n") == 6
     assert malformed_at(b"--- a/m\n+++ b/m\n@@ -1,2 +1 @@\n-a\n" + marker + b"-b\n+c\n") == 5
+    cut_off = b"--- a/m\n+++ b/m\n@@ -1,9 +1,9 @@\n" + marker + b"-a\n+b\n"
+    assert malformed_at(cut_off) == 4, "the first line that is wrong is told, not where the patch ends"
 
 
 def test_the_signature_taken_for_a_removed_line_is_malformed() -> None:
