@@ -142,13 +142,13 @@ def verify_container(
     """
     with running(name, host) as live:
         _refuse_stopped(live)
-        receipt = load_receipt(receipt_path) if receipt_path else _container_receipt(live, output_folder)
+        receipt, strange = (load_receipt(receipt_path), []) if receipt_path else _container_receipt(live, output_folder)
         given = replace(options, launch=options.launch or receipt.launch_given or None)
         launch = launch_for(live, given)
         promises = promises_of(receipt, given)
         expectations = [file.expectation() for file in receipt.files]
         proof = prove(live, launch, receipt.package, expectations, promises.asserts, run=options.run)
-        findings = [*promises.findings, *mount_findings(live.container, receipt)]
+        findings = [*strange, *promises.findings, *mount_findings(live.container, receipt)]
         findings += gpu_findings(promises.gpus, proof.gpus, name)
         findings += setting_findings(promises.refused_env, launch.env, name)
         if options.run:
@@ -186,26 +186,30 @@ def _refuse_stopped(live: LiveContainer) -> None:
         )
 
 
-def _container_receipt(live: LiveContainer, folder: Path) -> Receipt:
+def _container_receipt(live: LiveContainer, folder: Path) -> tuple[Receipt, list[Finding]]:
+    """The receipt of what should run in it, with an error where it is of another image than the container's."""
     name, label = live.container.name, live.container.labels.get(image_delivery.LABEL_RECEIPT, "")
     # An image's label, which its containers inherit, names a place inside of it: a file of this machine is named by an
-    # overlay's alone. Whoever made the container chose it, so it has to look like a receipt, and be of this image.
+    # overlay's alone. Whoever made the container chose it, so it has to look like a receipt, and to be of this image.
     place = Path(label) if label and label != live.image_labels.get(image_delivery.LABEL_RECEIPT) else None
     if place and place.is_absolute() and place.name == output.RECEIPT_NAME and place.is_file():
         receipt = load_receipt(place)
         if _is_of(receipt, live):
-            return receipt
+            return receipt, []
         if not live.container.engine.is_remote:  # else the file that is meant lies on that machine
-            raise Refused(
+            other = Finding(
                 "other-image",
-                f"the receipt that its label names is of {receipt.delivered} by now",
-                where=f"{name}: {place}",
+                "error",
+                f"the receipt that its label names is of {receipt.delivered}, not of the image that it runs",
+                where=name,
+                evidence=str(place),
                 remedy="make it anew with the overlay beside that receipt: docker compose up -d; or name another "
                 f"receipt: patchkit verify --container {name} --receipt FILE",
             )
+            return receipt, [other]
     inside = image_delivery.receipt_in(live, live.image_labels)
     if inside is not None:
-        return inside
+        return inside, []
     try:
         kept = load_receipt(folder / output.RECEIPT_NAME)
     except Refused:
@@ -219,7 +223,7 @@ def _container_receipt(live: LiveContainer, folder: Path) -> Receipt:
             remedy="start it from the patched image or with the overlay, or name its receipt with --receipt",
             details=[f"its label names {place}, where no receipt lies on this machine"] if place else [],
         )
-    return kept
+    return kept, []
 
 
 def _is_of(receipt: Receipt, live: LiveContainer) -> bool:

@@ -131,9 +131,10 @@ def test_an_overlays_receipt_that_is_of_another_image_by_now_is_refused(
     name = running(f"{one}-patchkit", labels=labels).name
     patchkit("verify", "--container", name, *tiny, status=0)
     patchkit("apply", "--image", two, *tiny, status=0)
-    done = patchkit("verify", "--container", name, *tiny, status=1)
-    assert "other-image" in done.err
-    assert f"patchkit verify --container {name} --receipt FILE" in done.err
+    done = patchkit("verify", "--container", name, *tiny, "--json", status=1)
+    assert finding_ids(done) == {"other-image"}
+    (other,) = (finding for finding in done.json["findings"] if finding["id"] == "other-image")
+    assert f"patchkit verify --container {name} --receipt FILE" in other["remedy"]
 
 
 def test_patching_a_container_leaves_no_overlay_of_the_delivery_before_in_the_folder(
