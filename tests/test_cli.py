@@ -44,6 +44,12 @@ def test_a_wrong_call_with_json_is_one_document_too(arguments):
     assert done.stderr
 
 
+def test_a_wrong_call_names_the_help_of_the_command_that_was_called():
+    done = subprocess.run([*COMMAND, "patch", "apply", "--json"], capture_output=True)
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert finding["remedy"] == "patchkit patch apply --help"
+
+
 @pytest.mark.parametrize("arguments", [["status", "--image", "oci:none", "--json"], ["verify", "--json"], ["--help"]])
 def test_a_full_disk_behind_standard_output_is_told_and_no_traceback(arguments):
     with Path("/dev/full").open("wb") as full:

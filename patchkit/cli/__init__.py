@@ -104,11 +104,12 @@ def main(argv: list[str] | None = None) -> None:
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except click.ClickException as error:
-        _answer(BadInput("usage", error.format_message(), remedy="patchkit --help"), arguments)
+        called = context.command_path if isinstance(error, click.UsageError) and (context := error.ctx) else "patchkit"
+        _answer(BadInput("usage", error.format_message(), remedy=f"{called} --help"), arguments)
         error.show()
         sys.exit(2)
     except click.Abort:
-        what = "interrupted; nothing half-done was left behind"
+        what = "interrupted; what is written is whole, and only what has a receipt was proven"
         _answer(Refused("interrupted", what, remedy="run again"), arguments)
         click.echo(f"patchkit: {what}", err=True)
         sys.exit(130)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,6 +17,7 @@ from patchkit.doctor.run import examine
 from patchkit.doctor.world import Question, World
 from patchkit.errors import BadInput
 from patchkit.findings import Finding, worst
+from patchkit.images import parse_reference
 
 
 @click.command("doctor")
@@ -59,7 +61,8 @@ def command(
 
         _explain(explain)
         return 0
-    world = World(Question(image, container, compose, hosts, catalog, output))
+    named = _in_engine(image) if image is not None else None
+    world = World(Question(named, container, compose, hosts, catalog, output))
     findings = examine(world)
     parts = show.finding_parts(findings)
     if as_json:
@@ -69,6 +72,19 @@ def command(
         for line in _summary(world, findings):
             click.echo(line)
     return 1 if worst(findings) == "error" else 0
+
+
+def _in_engine(image: str) -> str:
+    """The image's name as the engine knows it."""
+    reference = parse_reference(image)
+    if reference.transport != "docker-daemon":
+        raise BadInput(
+            "not-in-engine",
+            "doctor looks into an engine, and this image lies elsewhere",
+            where=image,
+            remedy=f"what the patches do to it: patchkit status --image {shlex.quote(image)}",
+        )
+    return reference.name
 
 
 def _summary(world: World, findings: Sequence[Finding]) -> Iterator[str]:

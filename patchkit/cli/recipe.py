@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
 from patchkit.cli import render
 from patchkit.stack.recipes.load import load_recipe, load_recipes
+from patchkit.stack.recipes.model import Recipe
 from patchkit.stack.recipes.render import Rendered, as_json, as_markdown, choose
 from patchkit.stack.recipes.render import render as render_choice
 
@@ -53,19 +55,11 @@ def command(
       patchkit recipe flint --hardware gb200 --variant nvfp4 --format serve
       patchkit recipe flint --hardware b70x4 --format compose > compose.yaml
     """
-    if list_all or name is None:
-        for recipe in load_recipes(catalog).values():
-            click.echo(f"{recipe.name}: {recipe.title}, {recipe.model.parameters}")
-            for what, values in (
-                ("hardware", recipe.hardware),
-                ("variant", recipe.variants),
-                ("strategy", recipe.strategies),
-                ("features", recipe.features),
-            ):
-                click.echo(f"  --{what}  {', '.join(values)}")
-        return 0
     if json_form:
         form = "json"
+    if list_all or name is None:
+        _list(load_recipes(catalog).values(), form)
+        return 0
     choice = choose(
         load_recipe(name, catalog),
         hardware=hardware,
@@ -80,6 +74,28 @@ def command(
         click.echo(render.clean(f"note: {note}"), err=True)
     _show(render_choice(choice), form)
     return 0
+
+
+def _list(recipes: Iterable[Recipe], form: str) -> None:
+    told = [
+        {
+            "name": recipe.name,
+            "title": recipe.title,
+            "parameters": recipe.model.parameters,
+            "hardware": list(recipe.hardware),
+            "variant": list(recipe.variants),
+            "strategy": list(recipe.strategies),
+            "features": list(recipe.features),
+        }
+        for recipe in recipes
+    ]
+    if form == "json":
+        render.print_json(render.document("recipe", recipes=told))
+        return
+    for each in told:
+        click.echo(f"{each['name']}: {each['title']}, {each['parameters']}")
+        for what in ("hardware", "variant", "strategy", "features"):
+            click.echo(f"  --{what}  {', '.join(each[what])}")
 
 
 def _show(rendered: Rendered, form: str) -> None:

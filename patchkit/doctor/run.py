@@ -15,7 +15,7 @@ def examine(world: World) -> tuple[Finding, ...]:
     """What all checks find. A check that cannot look is itself a finding: nothing is passed over in silence.
 
     Raises:
-        patchkit.errors.Refused: ``not-there``, the image or container asked about does not exist.
+        patchkit.errors.Unreachable: ``no-such-image``, ``no-such-container``: what is asked about is not there.
     """
     try:
         world.require()

@@ -26,7 +26,7 @@ from patchkit.deliver.image import (
     LAYER_RECEIPT,
 )
 from patchkit.deliver.receipt import Receipt, load
-from patchkit.errors import PatchkitError, Refused, Unreachable
+from patchkit.errors import PatchkitError, Unreachable
 from patchkit.images import paths
 from patchkit.images.containers import Container as Files
 from patchkit.images.engine import Engine
@@ -480,13 +480,15 @@ class World:
             return [item for item in pool.map(inspect, names) if item is not None]
 
     def require(self) -> None:
-        """Raise ``not-there`` where the person asked about an image or container that this engine does not have."""
+        """Raise ``no-such-image`` or ``no-such-container`` where the engine does not have what was asked about."""
         if self.engine is None:
             return
         asked = self.question
         if asked.image and self.engine.inspect_image(asked.image) is None:
-            raise Refused("not-there", "this engine has no such image", where=asked.image, remedy="docker images")
+            raise Unreachable(
+                "no-such-image", "the engine has no image of that name", where=asked.image, remedy="docker images"
+            )
         if asked.container and self.engine.inspect_container(asked.container) is None:
-            raise Refused(
-                "not-there", "this engine has no such container", where=asked.container, remedy="docker ps -a"
+            raise Unreachable(
+                "no-such-container", "the engine has no such container", where=asked.container, remedy="docker ps -a"
             )

@@ -313,7 +313,10 @@ def test_asked_about_one_image_it_tells_of_that_one_and_its_containers_alone(
 
 
 def test_what_is_asked_about_must_be_there(patchkit, engine):
-    assert "not-there" in patchkit("doctor", "--container", "no-such-container", status=1).err
+    assert "no-such-container" in patchkit("doctor", "--container", "no-such-container", status=3).err
+    assert "no-such-image" in patchkit("doctor", "--image", "docker-daemon:no-such/image:1", status=3).err
+    elsewhere = patchkit("doctor", "--image", "oci:layout:1", status=2).err
+    assert "patchkit status --image oci:layout:1" in elsewhere
 
 
 def test_no_engine_is_an_error_with_its_remedy(patchkit, tmp_path):

@@ -249,6 +249,9 @@ def test_what_is_wrong_is_exit_two_and_lenient_says_so_on_stderr(capsys: pytest.
 def test_recipes_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("--list") == 0
     assert "--variant  default, nvfp4" in capsys.readouterr().out
+    assert call("--json") == 0
+    (recipe,) = json.loads(capsys.readouterr().out)["recipes"]
+    assert (recipe["name"], recipe["variant"]) == ("flint", ["default", "nvfp4"])
 
 
 @pytest.mark.parametrize(
