@@ -18,13 +18,12 @@ from patchkit.deliver import output
 from patchkit.deliver.container import LiveContainer, mount_findings, put_plan
 from patchkit.deliver.receipt import Receipt, files_of, receipt_of, to_bytes
 from patchkit.deliver.receipt import load as load_receipt
-from patchkit.errors import BadInput, Refused, Unreachable
+from patchkit.errors import Refused, Unreachable
 from patchkit.findings import Finding, counted
-from patchkit.images import edit, parse_reference
+from patchkit.images import edit
 from patchkit.images.containers import Container
 from patchkit.images.daemon import DaemonImage
 from patchkit.images.engine import Engine, engine
-from patchkit.images.model import Reference
 from patchkit.plan import Plan
 from patchkit.proof.gpus import gpu_findings
 from patchkit.proof.processes import process_findings
@@ -38,7 +37,7 @@ def container_status(name: str, options: Options = Options()) -> Plan:
     is given a GPU or a setting that they are not for."""
     catalog = load_catalog(options.catalog)
     with running(name) as live:
-        plan = look(live, options, catalog, called=_image_name(live))
+        plan = look(live, options, catalog, called=live.called)
         return replace(plan, findings=(*plan.findings, *_as_served(live, plan, name, options.run)))
 
 
@@ -64,7 +63,7 @@ def apply_to_container(
     step(f"reading container {name}")
     with running(name) as live:
         _refuse_stopped(live)
-        plan = look(live, options, catalog, called=_image_name(live))
+        plan = look(live, options, catalog, called=live.called)
         refuse_unless_deliverable(plan, options)
         hold_to_lock(plan, catalog, delivery)
         refuse_errors(_as_served(live, plan, name, True))
@@ -160,20 +159,13 @@ def verify_container(
 def running(name: str, host: str | None = None) -> Iterator[LiveContainer]:
     connected = connect(host)
     with Container(connected, name) as container, DaemonImage(connected, container.image) as image:
-        yield LiveContainer(container, image.identity, edit.labels(json.loads(image.config)))
+        labels = edit.labels(json.loads(image.config))
+        yield LiveContainer(container, image.identity, labels, image.called(container.image_name))
 
 
 def connect(host: str | None) -> Engine:
     """The engine at an address (``ssh://...``, ``tcp://...``, ``unix://...``) or of a docker context's name."""
     return engine(context=host) if host and "://" not in host else engine(host)
-
-
-def _image_name(live: LiveContainer) -> Reference | None:
-    """What its image was called when it was started: manifests are matched by images, not by containers' names."""
-    try:
-        return parse_reference(live.container.image_name)
-    except BadInput:
-        return None
 
 
 def _refuse_stopped(live: LiveContainer) -> None:

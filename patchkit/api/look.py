@@ -59,10 +59,10 @@ def opened(reference: str, options: Options = Options()) -> Iterator[Image]:
 
 
 def look(
-    image: Subject, options: Options = Options(), catalog: Catalog | None = None, *, called: Reference | None = None
+    image: Subject, options: Options = Options(), catalog: Catalog | None = None, *, called: Sequence[Reference] = ()
 ) -> Plan:
     """The plan for this image as it is: match, facts, plan. Nothing is written. ``catalog`` is the one that the options
-    name, where the caller has loaded it already; ``called`` the name to match by, where that is not the image's own.
+    name, where the caller has loaded it already; ``called`` the names to match by, where those are not the image's own.
 
     Raises:
         patchkit.errors.Refused: ``no-manifest``, ``package-absent``, ``copy-unknown``, ``launch-unknown``.
@@ -70,7 +70,7 @@ def look(
         patchkit.errors.Unreachable: the image cannot be read.
     """
     catalog = catalog or load_catalog(options.catalog)
-    found = match(catalog, image.identity.digests, called or image.reference, options.manifest)
+    found = match(catalog, image.identity.digests, image.reference, options.manifest, called)
     series = load_series(catalog, found.manifest, options.only)
     launch = launch_for(image, options)
     site = facts(image, launch, found.manifest.package, series.paths, found.manifest.decoys, options)

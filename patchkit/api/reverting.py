@@ -18,7 +18,6 @@ from patchkit.images import edit
 from patchkit.images.containers import Container
 from patchkit.images.daemon import DaemonImage
 from patchkit.images.engine import engine
-from patchkit.images.model import Reference
 from patchkit.lifecycle import revert
 from patchkit.lifecycle.revert import Restored
 from patchkit.plan import load_series
@@ -99,16 +98,16 @@ def revert_container(name: str, options: Options = Options(), *, restart: bool =
     reached = engine()
     running = Container(reached, name)
     catalog = load_catalog(options.catalog)
-    with opened(str(running.image), options) as image:
+    with DaemonImage(reached, running.image, no_run=not options.run) as image:
         if image_delivery.receipt_in(image) is not None:
             raise Refused(
                 "image-is-patched",
                 "its image is a patched one: the container must be made anew from the origin",
                 where=name,
-                remedy="make it anew; the image's name goes back with: patchkit revert --image",
+                remedy="make it anew; the image's name goes back with: patchkit revert --image NAME",
             )
-        called = Reference("docker-daemon", running.image_name)
-        manifest = match(catalog, image.identity.digests, called, options.manifest).manifest
+        called = image.called(running.image_name)
+        manifest = match(catalog, image.identity.digests, image.reference, options.manifest, called).manifest
         series = load_series(catalog, manifest, options.only)
         site = facts(image, launch_for(image, options), manifest.package, series.paths, manifest.decoys, options)
         copy = copy_of(site, manifest.package)

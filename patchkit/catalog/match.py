@@ -19,7 +19,13 @@ _TOLD = 8
 _PATH_TRANSPORTS = ("oci", "oci-archive", "docker-archive", "rootfs")
 
 
-def match(catalog: Catalog, digests: Sequence[str], reference: Reference, manifest: str | None = None) -> Match:
+def match(
+    catalog: Catalog,
+    digests: Sequence[str],
+    reference: Reference,
+    manifest: str | None = None,
+    called: Sequence[Reference] = (),
+) -> Match:
     """The manifest for an image.
 
     Args:
@@ -27,19 +33,20 @@ def match(catalog: Catalog, digests: Sequence[str], reference: Reference, manife
         digests: every digest of the image (``Identity.digests``).
         reference: how the person called it.
         manifest: a manifest's name; it decides whatever the image is called.
+        called: the names to compare patterns with, where those are others than ``reference``.
 
     Raises:
         patchkit.errors.Refused: ``no-manifest``, with the nearest manifests and why they do not match.
         patchkit.errors.BadInput: ``several-manifests`` claim the image, or ``unknown-manifest``.
     """
     if manifest is not None:
-        return _by_name(catalog, digests, reference, manifest)
+        return _by_name(catalog, digests, reference, manifest, called)
     listed = [(each, digest) for each in catalog.manifests for digest in digests if digest in each.digests]
     if listed:
         _only_one(sorted({each.name for each, _ in listed}), f"list {listed[0][1]}", reference)
         chosen, digest = listed[0]
         return Match(chosen, "digest", digest)
-    names = image_names(reference)
+    names = tuple(dict.fromkeys(name for each in called or [reference] for name in image_names(each)))
     fitting = [(each, pattern) for each in catalog.manifests if (pattern := _pattern(each, names))]
     if not fitting:
         raise Refused(
@@ -90,7 +97,9 @@ def _pattern(manifest: Manifest, names: Sequence[str]) -> str:
     return next((each.match for each in manifest.images for name in names if fnmatchcase(name, each.match)), "")
 
 
-def _by_name(catalog: Catalog, digests: Sequence[str], reference: Reference, name: str) -> Match:
+def _by_name(
+    catalog: Catalog, digests: Sequence[str], reference: Reference, name: str, called: Sequence[Reference]
+) -> Match:
     chosen = next((each for each in catalog.manifests if each.name == name), None)
     if chosen is None:
         raise BadInput(
@@ -102,7 +111,7 @@ def _by_name(catalog: Catalog, digests: Sequence[str], reference: Reference, nam
     notes = []
     if not any(digest in chosen.digests for digest in digests):
         notes.append(NOT_LISTED)
-        if not _pattern(chosen, image_names(reference)):
+        if not any(_pattern(chosen, image_names(each)) for each in called or [reference]):
             notes.append(f"no image pattern of {name} fits {reference}")
     return Match(chosen, "name", name, tuple(notes))
 

@@ -18,11 +18,12 @@ from patchkit.plan import Plan
 @dataclass(frozen=True, slots=True)
 class LiveContainer:
     """A running container as the subject of facts: its files as they are now, its config as it was started.
-    ``identity`` and ``image_labels`` are its image's."""
+    ``identity`` and ``image_labels`` are its image's, ``called`` what manifests know that by."""
 
     container: Container
     identity: Identity
     image_labels: Mapping[str, str] = field(default_factory=dict)
+    called: tuple[Reference, ...] = ()
 
     @property
     def reference(self) -> Reference:

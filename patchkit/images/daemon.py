@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import cached_property
 
-from patchkit.errors import Unreachable
+from patchkit.errors import BadInput, Unreachable
 from patchkit.images import TRANSPORTS, Access, daemon_write, edit, parse_reference, rawjson, sandbox
 from patchkit.images.daemon_files import ArchiveFilesystem, OverlayFilesystem, overlay_folders
 from patchkit.images.daemon_store import Documents, documents
@@ -124,6 +125,20 @@ class DaemonImage:
     @property
     def config(self) -> bytes:
         return self.documents.config if self.documents is not None else nearest_config(self.inspected)
+
+    def called(self, name: str) -> tuple[Reference, ...]:
+        """What to match a manifest by where a container calls the image ``name``. An ID, by which overlays pin it, is
+        no name: then its origin's counts, and its tags. Empty where there is none."""
+        names = [name]
+        origin = None
+        if daemon_write.is_id(self.id, name):
+            origin = daemon_write.origin_name(self, edit.labels(json.loads(self.config)))
+            names = sorted(self.inspected.get("RepoTags") or ())
+        found = [origin] if origin else []
+        for each in names:
+            with suppress(BadInput):
+                found.append(parse_reference(each))
+        return tuple(found)
 
     # -- its files and programs ------------------------------------------------------------------------------------
 

@@ -98,7 +98,7 @@ def origin(image: DaemonImage) -> DaemonImage:
         return image
     labels = edit.labels(config)
     digest, name = labels.get(edit.ORIGIN_DIGEST, ""), labels.get(edit.ORIGIN_NAME, "")
-    called = _called(image, labels.get(edit.ORIGIN_KIND, ""), name)
+    called = origin_name(image, labels)
     for candidate in (digest, f"{name.partition('@')[0]}@{digest}"):
         found = image.engine.inspect_image(candidate) if edit.is_digest(candidate.rpartition("@")[2]) else None
         if found is not None and tuple(found["RootFS"]["Layers"]) == image.identity.diff_ids[:-1]:
@@ -122,9 +122,10 @@ def origin(image: DaemonImage) -> DaemonImage:
     return result
 
 
-def _called(image: DaemonImage, kind: str, name: str) -> Reference | None:
-    """The origin's name in an engine by what the labels say, which anybody may have written; None where they name no
+def origin_name(image: DaemonImage, labels: Mapping[str, str]) -> Reference | None:
+    """What the origin is called in an engine by these labels, which anybody may have written; None where they name no
     such image."""
+    kind, name = labels.get(edit.ORIGIN_KIND, ""), labels.get(edit.ORIGIN_NAME, "")
     if kind not in (image.reference.transport, "docker"):
         return None
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -44,6 +45,22 @@ def test_a_container_is_matched_by_its_images_name(fixture_image, scratch, patch
     container = running(image)
     done = patchkit("status", "--container", container.name, *tiny[:2], "--json", status=0)
     assert done.json["image"]["manifest_name"] == "tinyserve"
+
+
+@pytest.mark.parametrize("mode", ["image", "bind"])
+def test_a_container_that_an_overlay_started_by_an_id_is_matched_by_the_name_behind_it(
+    fixture_image, scratch, patchkit, tiny, running, mode
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    parts = patchkit("apply", "--image", image, *tiny, "--mode", mode, "--json", status=0).json["delivery"]
+    pinned = yaml.safe_load(Path(parts["overlay"]).read_text())["services"]["tiny"]["image"]
+    assert pinned.startswith("sha256:")
+    container = running(pinned)
+    looked = patchkit("status", "--container", container.name, *tiny[:2], "--json", status=0).json
+    assert looked["image"]["manifest_name"] == "tinyserve"
+    if mode == "bind":
+        patchkit("apply", "--container", container.name, *tiny[:2], "--restart", status=0)
+        patchkit("revert", "--container", container.name, *tiny[:2], "--restart", status=0)
 
 
 def test_a_proof_that_falls_short_says_so_at_the_end(fixture_image, scratch, patchkit):
