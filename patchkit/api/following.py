@@ -340,8 +340,9 @@ def _known(image: str | None, folder: Path, catalog: Catalog, options: Options) 
     known = {digest for line in lock.load(catalog.root).values() for digest in (line.image, *line.digests)}
     try:
         receipt = receipts.load(folder / RECEIPT_NAME)
-    except (Refused, BadInput):
+    except (Refused, BadInput) as error:
         if image is None:
+            error.remedy = "name the image: patchkit check-update --image REF"
             raise
         receipt = None
     reference = parse_reference(image or (receipt.origin if receipt else ""))

@@ -120,11 +120,14 @@ def _mount_receipt(image: Image, folder: Path) -> Receipt:
     """The receipt of a delivery by mounts of this image, kept in the output folder."""
     receipt = load_receipt(folder / output.RECEIPT_NAME)
     if not same_image(receipt.delivered_identity, image.identity):
+        patched = same_image(receipt.origin_identity, image.identity)
         raise Refused(
             "no-receipt",
             f"the image carries no receipt, and the one in {folder} is of another image: {receipt.delivered}",
             where=str(image.reference),
-            remedy=f"deliver first: patchkit apply --image {image.reference}",
+            remedy=f"that one was made from it: patchkit verify --image {shlex.quote(receipt.delivered)}"
+            if patched and receipt.kind == "image"
+            else f"deliver first: patchkit apply --image {image.reference}",
         )
     return receipt
 

@@ -68,3 +68,4 @@ def test_a_registry_that_does_not_answer_is_exit_status_3(patchkit):
 def test_an_image_in_a_folder_has_no_registry(patchkit, fixture_layout):
     layout = fixture_layout("xpu")
     assert "no-registry" in patchkit("check-update", "--image", f"oci:{layout}:latest", status=2).err
+    assert "patchkit check-update --image REF" in patchkit("check-update", status=1).err

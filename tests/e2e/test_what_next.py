@@ -70,6 +70,15 @@ def test_a_proof_that_falls_short_says_so_at_the_end(fixture_image, scratch, pat
     assert "not proven" not in patchkit("apply", "--image", image, status=0).err
 
 
+def test_whoever_verifies_the_origin_is_led_to_the_image_that_was_made_from_it(fixture_image, scratch, patchkit, tiny):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    told = patchkit("verify", "--image", image, *tiny, status=1).err
+    command = f"patchkit verify --image docker-daemon:{image}-patchkit"
+    assert command in told
+    patchkit(*command.split()[1:], status=0)
+
+
 def test_a_remedy_repeats_the_options_that_it_takes_to_see_the_same(fixture_image, scratch, patchkit, tiny):
     image = scratch.tagged(fixture_image("absent"), "tinyserve:1")
     image = scratch.tagged(fixture_image("oldvllm"), "other:1")
