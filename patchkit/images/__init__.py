@@ -55,7 +55,7 @@ def parse_reference(text: str) -> Reference:
         return _checked(Reference(head, rest), text)
     if _NAME.fullmatch(text):
         return Reference("docker-daemon", text)
-    if colon and re.fullmatch(r"[a-z][a-z0-9-]*", head):
+    if colon and re.fullmatch(r"[a-z][a-z0-9-]*", head) and not re.search(r"\s", text):
         raise BadInput(
             "unknown-transport", f"{head!r} is no transport of images", where=text, remedy=f"write one of {_SPELLED}"
         )

@@ -274,11 +274,24 @@ def _write_state(path: Path, state: _State) -> None:
 
 
 def _state_file(path: Path) -> Path:
-    return path.resolve().with_name(path.resolve().name + ".patchkit.json")
+    return _beside(path, ".patchkit.json")
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    """The file of the root's own name with this suffix, in the folder that holds the root."""
+    whole = path.resolve()
+    if not whole.name:
+        raise BadInput(
+            "running-root",
+            "this is the root of the running system, not an unpacked one: there is no folder around it",
+            where=f"rootfs:{path}",
+            remedy="name the folder of an unpacked root, or from outside the running container: --container NAME",
+        )
+    return whole.with_name(whole.name + suffix)
 
 
 def _config(path: Path) -> bytes:
-    beside = path.resolve().with_name(path.resolve().name + ".config.json")
+    beside = _beside(path, ".config.json")
     if beside.is_file():
         return beside.read_bytes()
     system, _, machine = host_platform().partition("/")

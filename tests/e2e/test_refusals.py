@@ -206,6 +206,8 @@ def test_a_bad_catalog_is_told_with_its_place_and_nothing_is_written(
         (["apply", "--image", "x", "--mode", "magic"], "magic"),
         (["verify"], "no-image"),
         (["status", "--image", "x:y:z"], "unknown-transport"),
+        (["status", "--image", "vllm-xpu:nightly "], "bad-reference"),
+        (["status", "--image", "rootfs:/"], "running-root"),
     ],
 )
 def test_a_call_that_is_wrong_ends_with_2_and_writes_nothing(patchkit, tmp_path, arguments, told):
