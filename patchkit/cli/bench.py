@@ -15,7 +15,7 @@ from patchkit.bench.model import Scenario
 from patchkit.bench.read import read_report
 from patchkit.bench.run import measure, order
 from patchkit.cli import render
-from patchkit.deliver.output import write_file
+from patchkit.deliver.output import refuse_unwritable, write_file
 from patchkit.errors import BadInput
 from patchkit.findings import counted
 from patchkit.stack.openai import Server
@@ -63,6 +63,7 @@ def run(
     """
     wanted = order(_list(scenarios), _numbers(concurrency), reps, requests)
     steps = list(wanted.steps())
+    refuse_unwritable(output)
     with ExitStack() as stack:
         bar = None
         if sys.stderr.isatty():

@@ -7,6 +7,7 @@ Folders are 0755 and files 0644 whatever the umask: the container's user must be
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -71,6 +72,17 @@ def write_file(path: Path, data: bytes, *, mtime: int | None = None, mode: int =
     except OSError as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+        raise _not_writable(path, error) from None
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Raise ``output-not-writable`` where ``write_file`` could not write: before long work, not after it."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
+            pass
+    except OSError as error:
         raise _not_writable(path, error) from None
 
 

@@ -272,3 +272,14 @@ def test_a_concurrency_that_is_none_is_a_wrong_call(text: str, tmp_path: Path) -
     with pytest.raises(SystemExit) as stop:
         main(["bench", "run", "--concurrency", text, "-o", str(tmp_path / "a.json")])
     assert stop.value.code == 2
+
+
+def test_a_report_that_could_not_be_written_is_told_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place in (tmp_path / "none/a.json", tmp_path):
+        with pytest.raises(SystemExit) as stop:
+            main(["bench", "run", "--url", "http://127.0.0.1:9", "--generator", "patchkit", "-o", str(place)])
+        assert stop.value.code == 3
+        assert f"{place}: cannot write" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
