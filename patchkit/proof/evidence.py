@@ -18,7 +18,8 @@ from patchkit.site.view import View
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """``search`` is None where the launch cannot be read; ``answer`` where nothing was run: ``why_not`` says why, and
-    ``refused`` that it was tried and the interpreter did not start."""
+    ``refused`` that it was tried and the interpreter did not start. ``doubts`` say why the program that serves may
+    import another copy than either way finds."""
 
     view: View
     launch: Launch
@@ -30,6 +31,7 @@ class Evidence:
     why_not: str = ""
     cause_not: str = "not asked"
     refused: bool = False
+    doubts: tuple[str, ...] = ()
 
     @property
     def modules(self) -> list[Expectation]:

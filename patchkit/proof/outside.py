@@ -9,6 +9,7 @@ from patchkit.errors import Refused
 from patchkit.plan import ABSENT
 from patchkit.proof.evidence import Evidence
 from patchkit.proof.model import Expectation, FileProof
+from patchkit.site.entry import path_changes
 from patchkit.site.facts import place, told_place
 from patchkit.site.static import find_module
 
@@ -63,7 +64,22 @@ def _bytes(evidence: Evidence, item: Expectation) -> FileProof:
 
 def resolves_level(evidence: Evidence) -> list[FileProof]:
     """The launch finds this file: not another, not a compiled module beside it, not bytecode without source."""
-    return [_resolves(evidence, item) for item in evidence.expectations]
+    return [_beyond_doubt(evidence, item, _resolves(evidence, item)) for item in evidence.expectations]
+
+
+def _beyond_doubt(evidence: Evidence, item: Expectation, proof: FileProof) -> FileProof:
+    """Where both ways agree something may still change what is imported while the server starts."""
+    if proof.state != "passed":
+        return proof
+    if evidence.doubts:
+        return FileProof(item.relative, "failed", "another copy", evidence.doubts[0])
+    imported = evidence.told("imports", item.module)
+    if item.module and item.sha256 != ABSENT and evidence.search is not None and not (imported and "real" in imported):
+        changes = path_changes(evidence.view, evidence.search, item.module)
+        if changes:
+            detail = f"{changes[0]} changes where modules are looked for, and only importing it tells"
+            return FileProof(item.relative, "not run", "__path__", detail)
+    return proof
 
 
 def _resolves(evidence: Evidence, item: Expectation) -> FileProof:

@@ -7,6 +7,7 @@ interpreter can tell is asked of it in one start; where both ways tell of the sa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from patchkit.catalog.model import Assert
 from patchkit.errors import Refused, Unreachable
@@ -15,6 +16,7 @@ from patchkit.proof import inside, outside
 from patchkit.proof.evidence import Evidence
 from patchkit.proof.model import Expectation, FileProof, Level, LevelName, LevelState, Proof
 from patchkit.proof.mounted import MountedFiles
+from patchkit.site.entry import doubts
 from patchkit.site.facts import compare
 from patchkit.site.launch import require_known
 from patchkit.site.model import Disagreement, Launch
@@ -57,6 +59,7 @@ def prove(
     search, why = _search(view, launch)
     evidence = Evidence(view, launch, package, tuple(expectations), tuple(asserts), search, None, why)
     if search is not None:
+        evidence = replace(evidence, doubts=tuple(doubts(view, search, launch, package)))
         runnable = [check for check in asserts if not inside.held_back(check, evidence, bool(devices or gpus))]
         evidence = _asked(target, launch, evidence, runnable, mounts, run, devices, gpus, timeout)
     checks: tuple[tuple[LevelName, list[FileProof]], ...] = (

@@ -14,6 +14,7 @@ from patchkit import __version__, cache
 from patchkit.errors import Refused, Unreachable
 from patchkit.images.model import Entry, Subject
 from patchkit.site.copies import find_copies
+from patchkit.site.entry import doubts
 from patchkit.site.model import Compiled, Copy, Disagreement, FileFact, Launch, Site, module_of
 from patchkit.site.probe import Answer, Question, ask
 from patchkit.site.pycache import stems_of
@@ -112,7 +113,7 @@ def _read(
         version=(dist.version if dist is not None else "") or (chosen.version if chosen is not None else ""),
         files=facts,
         pycs=pycs,
-        notes=(*search.notes, *_path_changes(view, search, files)),
+        notes=(*search.notes, *_path_changes(view, search, files), *doubts(view, search, launch, package)),
         chosen=chosen,
     )
 

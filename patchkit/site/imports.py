@@ -8,9 +8,6 @@ import os
 import sys
 from importlib.machinery import ModuleSpec
 
-#: Names of what Python runs as an archive: it is itself the entry of the search path, as a folder is.
-ARCHIVES = (".zip", ".pyz", ".egg", ".pex", ".whl")
-
 
 def set_first_entry(own: str, form: str, argument: str) -> None:
     """Put in front of sys.path what the launch would, where Python put ``own`` for this program.
@@ -18,11 +15,22 @@ def set_first_entry(own: str, form: str, argument: str) -> None:
     Source: docs.python.org, library/sys_path_init: a folder or archive is an entry whatever the options.
     """
     script = form in ("console-script", "script")
-    importer = argument if script and (os.path.isdir(argument) or argument.endswith(ARCHIVES)) else ""
+    importer = argument if script and _is_entry(argument) else ""
     if sys.path and sys.path[0] == own:
         sys.path[0] = importer or (os.path.dirname(os.path.realpath(argument)) if script else os.getcwd())
     elif importer:
         sys.path.insert(0, importer)
+
+
+def _is_entry(path: str) -> bool:
+    """Whether Python takes the program for an entry of the search path, as it itself finds out: by asking the hooks."""
+    for hook in sys.path_hooks:
+        try:
+            hook(path)
+        except ImportError:
+            continue
+        return True
+    return False
 
 
 def locations_of(spec: ModuleSpec) -> "list[str] | None":

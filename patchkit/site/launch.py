@@ -28,6 +28,17 @@ _PYTHON = re.compile(r"python(\d+(\.\d+)?)?t?")  # t: the free-threaded build (P
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
 
 
+# Programs that start another Python, whose search path is not theirs: it begins with that program's folder.
+_STARTER_NAMES = """
+    torchrun accelerate deepspeed horovodrun ddtrace-run opentelemetry-instrument newrelic-admin coverage
+"""
+_STARTERS = frozenset(_STARTER_NAMES.split())
+_STARTING_MODULES = re.compile(
+    r"torch\.distributed\.(run|launch)|accelerate\.commands\.\w+|deepspeed(\..*)?"
+    r"|pdb|cProfile|profile|trace|runpy|coverage|debugpy|memray|viztracer|ddtrace(\..*)?"
+)
+
+
 def is_python(program: str) -> bool:
     """Whether a program's file is called as Python interpreters are."""
     return _PYTHON.fullmatch(posixpath.basename(program)) is not None
@@ -383,6 +394,9 @@ def _python_letters(text: str, following: str, flags: list[str]) -> tuple[Launch
 
 
 def _launch(way: _Way, interpreter: str, form: LaunchForm, argument: str, flags: list[str]) -> Launch:
+    starter = argument if form == "module" else posixpath.basename(argument) if form == "script" else ""
+    if starter in _STARTERS or (form == "module" and _STARTING_MODULES.fullmatch(starter)):
+        raise _Unknown(f"`{starter}` starts another program, which is what serves")
     if form == "script":
         argument = posixpath.normpath(posixpath.join(way.cwd, argument))
         if way.entry(argument) is None:

@@ -17,7 +17,6 @@ from typing import Literal
 from patchkit.errors import Refused
 from patchkit.images.model import Filesystem
 from patchkit.site.hooks import Finder, PthImport, read_import_line
-from patchkit.site.imports import ARCHIVES
 from patchkit.site.launch import home_of, require_known
 from patchkit.site.model import Launch
 from patchkit.site.view import View, as_view
@@ -110,12 +109,8 @@ def first_entry(view: View, launch: Launch, version: tuple[int, int]) -> str | N
 
 
 def _is_zip(view: View, path: str) -> bool:
-    entry = view.stat(path)
-    # A script that is an archive is larger than the smallest archive and starts as one or as a `#!` line does; only
-    # files named like archives are looked into.
-    if entry is None or entry.kind != "file" or not path.endswith(ARCHIVES):
-        return False
-    return zipfile.is_zipfile(io.BytesIO(view.fs.read(entry.path)))
+    """Whatever it is called: zipapp, shiv and pex write archives without a suffix, with a ``#!`` line in front."""
+    return zipfile.is_zipfile(io.BytesIO(view.read(path) or b""))
 
 
 @dataclass(frozen=True, slots=True)

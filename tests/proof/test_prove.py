@@ -104,6 +104,31 @@ def test_a_path_that_became_a_link_fails_at_bytes(tree: Tree) -> None:
     assert level(prove(HostImage(), launch, "pkg", [wanted]), "bytes").cause == "moved"
 
 
+def test_a_start_script_that_brings_another_copy_fails_at_resolves(tree: Tree) -> None:
+    layout, launch = tree
+    text = f"import sys\nsys.path.insert(0, {str(layout.root / 'work')!r})\nimport pkg\n"
+    script = dataclasses.replace(launch, form="script", argument=str(layout.file("app/serve.py", text)))
+    found = level(prove(HostImage(), script, "pkg", [expect(site_of(layout), MOD)]), "resolves")
+    assert (found.state, found.cause) == ("failed", "another copy")
+    assert f"{layout.root}/app/serve.py:2 puts {layout.root}/work in front" in found.detail
+    layout.file("app/serve.py", "import pkg\n")
+    assert level(prove(HostImage(), script, "pkg", [expect(site_of(layout), MOD)]), "resolves").state == "passed"
+
+
+def test_a_package_that_moves_its_modules_is_shown_by_its_import_or_not_at_all(tree: Tree) -> None:
+    layout, launch = tree
+    init = site_of(layout) / "pkg/__init__.py"
+    init.write_text(f"__path__.insert(0, {str(layout.root)!r})\n")
+    wanted = [expect(site_of(layout), MOD)]
+    assert states(prove(HostImage(), launch, "pkg", wanted)) == ALL_PASSED
+    assert level(prove(HostImage(), launch, "pkg", wanted, run=False), "resolves").state == "not run"
+    init.write_text(f"{init.read_text()}import torch_that_is_not_there\n")
+    proof = prove(HostImage(), launch, "pkg", wanted)
+    assert (level(proof, "imports").state, level(proof, "resolves").cause) == ("blocked", "__path__")
+    assert f"{init}:1" in level(proof, "resolves").detail
+    assert verdict(proof.levels) == 1
+
+
 def test_the_decoy_fails_at_resolves_although_its_bytes_are_right(tree: Tree) -> None:
     layout, launch = tree
     proof = prove(HostImage(), launch, "pkg", [expect(layout.root / "work", MOD)])

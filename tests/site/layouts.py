@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipapp
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -457,6 +458,17 @@ def module_file_beside_a_package(at: Layout) -> None:
     at.package(site)
     at.file(f"{site}/pkg.py")
     at.argv = [at.script("venv/bin/serve")]
+
+
+@_layout
+def archive_without_a_suffix_as_the_program(at: Layout) -> None:
+    at.package(at.venv())
+    at.package("source")
+    at.file("source/__main__.py", "import pkg\n")
+    target = at.root / "bin/serve"
+    target.parent.mkdir()
+    zipapp.create_archive(at.root / "source", target, interpreter=at.python)
+    at.argv = [str(target)]
 
 
 @_layout
