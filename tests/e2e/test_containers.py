@@ -90,7 +90,7 @@ def image_upon(engine, scratch, tmp_path_factory):
     def build(base, name, lines):
         folder = tmp_path_factory.mktemp("build")
         (folder / "Dockerfile").write_text(f"FROM {base}\n{lines}\n")
-        engine.images.build(path=str(folder), tag=scratch.name(name))
+        engine.images.build(path=str(folder), tag=scratch.name(name), rm=True)
         return scratch.name(name)
 
     return build
