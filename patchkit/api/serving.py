@@ -35,7 +35,6 @@ from patchkit.stack.smoke import Check, Settings, smoke
 
 _POLL = 1.0  # seconds between two looks at a starting server
 _RENDER_NODE = Path("/dev/dri/renderD128")
-_ROOT = "/"
 
 
 @dataclass(slots=True)
@@ -135,7 +134,7 @@ def _refuse_gpus(choice: Choice, options: Options, serving: Serving) -> None:
         if service.raw.get("privileged")
         else [str(each.get("source")) for each in service.raw.get("devices") or ()]
     )
-    passed = [gpu for gpu in amd_gpus(_ROOT) if any(compose_model.covers(device, gpu[0]) for device in devices)]
+    passed = [gpu for gpu in amd_gpus() if any(compose_model.covers(device, gpu[0]) for device in devices)]
     refuse_errors(gpu_findings(wanted, passed, f"service {service.name}"))
 
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from patchkit.api import Delivery, Options, serving
 from patchkit.errors import PatchkitError, Refused
+from patchkit.site.gpus import amd_gpus
 from patchkit.stack import compose_model
 from patchkit.stack.recipes.load import load_recipe
 from patchkit.stack.recipes.render import choose
@@ -226,7 +228,7 @@ def test_an_accelerator_that_is_not_there_has_a_remedy_that_helps(
 def test_a_gpu_that_the_patches_are_not_for_stops_it_before_anything_is_made(
     gpus: dict[int, str], devices: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "_ROOT", machine(tmp_path / "machine", gpus))
+    monkeypatch.setattr(serving, "amd_gpus", partial(amd_gpus, machine(tmp_path / "machine", gpus)))
     file = tmp_path / "compose.yaml"
     file.write_text(f"services: {{flint: {{image: 'nobody/has:this', {devices}}}}}\n")
     choice = choose(load_recipe("flint", REPOSITORY), hardware="mi300x", image="nobody/has:this")
