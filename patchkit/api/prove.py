@@ -10,7 +10,7 @@ from pathlib import Path
 
 from patchkit.api.look import Options, launch_for, opened
 from patchkit.catalog.load import load_catalog
-from patchkit.catalog.model import Assert, Gpus, RefusedEnv
+from patchkit.catalog.model import Assert, Catalog, Gpus, RefusedEnv
 from patchkit.catalog.refused import setting_findings
 from patchkit.deliver import image as image_delivery
 from patchkit.deliver import output
@@ -148,14 +148,21 @@ class Promises:
 
 
 def promises_of(receipt: Receipt, options: Options) -> Promises:
-    """The promises of a receipt's patches. Asserts are the catalog's, for diffs that are still the same. GPUs and
-    settings are the catalog's too where it holds all of the patches as they were delivered, since it may have learned
-    more since; elsewhere they are what the manifest said at the time."""
+    """The promises of a receipt's patches; see ``promises_in``. A catalog that cannot be read is told."""
     try:
         catalog = load_catalog(options.catalog)
     except BadInput as error:
         unread = Finding("asserts-unknown", "warning", f"the catalog cannot be read: {error.what}")
-        return Promises((), receipt.gpus, receipt.refused_env, (unread,))
+        return replace(promises_in(None, receipt), findings=(unread,))
+    return promises_in(catalog, receipt)
+
+
+def promises_in(catalog: Catalog | None, receipt: Receipt) -> Promises:
+    """The promises of a receipt's patches. Asserts are the catalog's, for diffs that are still the same. GPUs and
+    settings are the catalog's too where it holds all of the patches as they were delivered, since it may have learned
+    more since; elsewhere they are what the manifest said at the time."""
+    if catalog is None:
+        return Promises((), receipt.gpus, receipt.refused_env, ())
     manifest = next((each for each in catalog.manifests if each.name == receipt.manifest), None)
     entries = manifest.patches if manifest else ()
     known = {(entry.id, hashlib.sha256(catalog.patch_bytes(entry)).hexdigest()): entry for entry in entries}

@@ -14,10 +14,11 @@ RETIRED = "patches/retired"
 
 def findings(catalog: Catalog) -> list[Finding]:
     """Warnings and notes about a loaded catalog, in a fixed order."""
-    return [*_unlisted(catalog), *_prose(catalog), *_unpinned(catalog), *_claims(catalog)]
+    return [*unlisted(catalog), *_prose(catalog), *_unpinned(catalog), *claims(catalog)]
 
 
-def _unlisted(catalog: Catalog) -> Iterator[Finding]:
+def unlisted(catalog: Catalog) -> Iterator[Finding]:
+    """A warning for each patch that no manifest lists."""
     listed = {entry.file for manifest in catalog.manifests for entry in manifest.patches}
     for file in sorted((catalog.root / "patches").rglob("*.patch")):
         name = file.relative_to(catalog.root).as_posix()
@@ -60,7 +61,8 @@ def _unpinned(catalog: Catalog) -> Iterator[Finding]:
                 )
 
 
-def _claims(catalog: Catalog) -> Iterator[Finding]:
+def claims(catalog: Catalog) -> Iterator[Finding]:
+    """A warning for each image pattern or digest that stands in a second manifest."""
     seen: dict[str, str] = {}
     for manifest in catalog.manifests:
         for text in (*(each.match for each in manifest.images), *manifest.digests):

@@ -12,10 +12,11 @@ import click
 
 from patchkit.cli import options, show
 from patchkit.cli.render import document, print_json, table
+from patchkit.doctor.asking import or_why
 from patchkit.doctor.model import CHECKS
 from patchkit.doctor.run import examine
 from patchkit.doctor.world import Question, World
-from patchkit.errors import BadInput
+from patchkit.errors import BadInput, PatchkitError
 from patchkit.findings import Finding, worst
 from patchkit.images import parse_reference
 
@@ -90,9 +91,13 @@ def _in_engine(image: str) -> str:
 def _summary(world: World, findings: Sequence[Finding]) -> Iterator[str]:
     """What was looked at, so that no silence is taken for health, and what was not."""
     counts = [sum(finding.severity == kind for finding in findings) for kind in ("error", "warning", "note")]
-    of = [(len(world.containers), "running container"), (len(world.images_asked), "patched image")]
+    containers, images = or_why(lambda: world.containers), or_why(lambda: world.images_asked)
     yield ""
-    yield f"looked at {', '.join(_count(*each) for each in of)}, with {len(CHECKS)} checks"
+    if isinstance(containers, PatchkitError) or isinstance(images, PatchkitError):
+        yield "looked at no container and no patched image: the engine did not list them"
+    else:
+        of = [(len(containers), "running container"), (len(images), "patched image")]
+        yield f"looked at {', '.join(_count(*each) for each in of)}, with {len(CHECKS)} checks"
     asked = world.question
     skipped = ["--image NAME for what the patches do to an image"] if not asked.image else []
     skipped += ["--compose FILE for a project"] if not asked.compose else []

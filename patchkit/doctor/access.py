@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 
+from patchkit.errors import Refused
 from patchkit.images.model import Entry
 from patchkit.images.paths import MAX_LINKS, rows
 from patchkit.site.view import View
@@ -13,7 +14,11 @@ _SEARCH, _RUN = 0o1, 0o5
 
 def first_closed(view: View, path: str, user: str) -> Entry | None:
     """The first folder on the way to a program that the user may not enter, or the program itself where it may not be
-    read and run; None where nothing is closed or nothing is there. ``user`` is the image's notation."""
+    read and run; None where nothing is closed or nothing is there. ``user`` is the image's notation.
+
+    Raises:
+        patchkit.errors.Refused: ``unknown-user``, no engine starts a container as one that the image does not know.
+    """
     uid, groups = _ids(view, user)
     if uid == 0:
         return None
@@ -46,7 +51,11 @@ def _ids(view: View, user: str) -> tuple[int, set[int]]:
     not know has group 0 (https://docs.docker.com/reference/dockerfile/#user)."""
     name, _, group = (user or "0").partition(":")
     found = next((row for row in rows(view.fs, "/etc/passwd") if len(row) > 3 and name in (row[0], row[2])), None)
-    uid = int(found[2]) if found and found[2].isdigit() else int(name) if name.isdigit() else 0
+    number = found[2] if found else "0" if name == "root" else name
+    if not number.isdigit():
+        remedy = "name one that is in its /etc/passwd, or a number"
+        raise Refused("unknown-user", f"the image knows no user {name}", where="/etc/passwd", remedy=remedy)
+    uid = int(number)
     known = [row for row in rows(view.fs, "/etc/group") if len(row) > 3 and row[2].isdigit()]
     if group:
         return uid, {int(group)} if group.isdigit() else {int(row[2]) for row in known if row[0] == group}

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import patchkit.doctor.checks  # noqa: F401 - registers the checks
-from patchkit.doctor.model import CHECKS, Check
+from patchkit.doctor.asking import or_why
+from patchkit.doctor.model import CHECKS, Check, Report, Unseen, check
 from patchkit.doctor.world import World
 from patchkit.errors import PatchkitError
-from patchkit.findings import Finding
+from patchkit.findings import Finding, Severity
+
+_SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+
+
+@check(
+    "unseen",
+    "error",
+    "something that checks depend on could not be looked at",
+    """A check that cannot look says nothing, and silence would pass for health. Each thing is told once, with the
+    checks that it leaves blind, and mostly as severe as the worst that they look for.""",
+)
+def unseen(world: World) -> Iterable[Report]:
+    return ()  # ``examine`` tells: it alone knows what all the checks could not look at
 
 
 def examine(world: World) -> tuple[Finding, ...]:
-    """What all checks find. A check that cannot look is itself a finding: nothing is passed over in silence.
+    """What all checks find. What a check cannot look at is itself a finding: nothing is passed over in silence.
 
     Raises:
         patchkit.errors.Unreachable: ``no-such-image``, ``no-such-container``: what is asked about is not there.
@@ -20,21 +35,29 @@ def examine(world: World) -> tuple[Finding, ...]:
     try:
         world.require()
         with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda check: _run(check, world), CHECKS.values()))
+            told = list(pool.map(lambda check: _run(check, world), CHECKS.values()))
     finally:
         world.close()
-    return tuple(finding for findings in found for finding in findings)
+    findings = [each for each_told in told for each in each_told if isinstance(each, Finding)]
+    return (*findings, *_blind(zip(CHECKS.values(), told, strict=True)))
 
 
-def _run(check: Check, world: World) -> list[Finding]:
-    try:
-        return list(check.run(world))
-    except PatchkitError as error:
-        return [_failed(check, error.what, error.where or "", error.remedy or "")]
-    except OSError as error:  # a folder of another user, a disk that fails: the other checks' findings still count
-        return [_failed(check, error.strerror or str(error), str(error.filename or ""))]
+def _run(check: Check, world: World) -> list[Finding | Unseen]:
+    found: list[Finding | Unseen] = []
+    stopped = or_why(lambda: found.extend(check.run(world)))  # what was found before it stopped still counts
+    return [*found, Unseen.of(stopped)] if isinstance(stopped, PatchkitError) else found
 
 
-def _failed(check: Check, why: str, where: str, remedy: str = "") -> Finding:
-    what = f"check {check.id} could not look: {why}"
-    return Finding("check-failed", "error", what, where=where, remedy=remedy or f"patchkit doctor --explain {check.id}")
+def _blind(told: Iterable[tuple[Check, list[Finding | Unseen]]]) -> Iterator[Finding]:
+    """One finding for each thing that could not be looked at, whichever checks wanted to see it."""
+    wanted: dict[Unseen, dict[str, Check]] = {}
+    for one, found in told:
+        for each in found:
+            if isinstance(each, Unseen):
+                wanted.setdefault(each, {})[one.id] = one
+    for each, checks in wanted.items():
+        worst = min((one.severity for one in checks.values()), key=_SEVERITIES.index)
+        names = f"check{'' if len(checks) == 1 else 's'} {', '.join(checks)}"
+        remedy = each.remedy or f"patchkit doctor --explain {next(iter(checks))}"
+        what = f"{names} could not look: {each.what}"
+        yield Finding("unseen", each.severity or worst, what, each.where, each.evidence, remedy)

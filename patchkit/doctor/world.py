@@ -6,17 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 from pathlib import Path
-from threading import RLock
 from typing import Any, TypeVar
 
 from patchkit.api.containers import connect, running, verify_container
-from patchkit.api.look import Options, launch_for, opened, status
-from patchkit.api.prove import Verified
+from patchkit.api.look import Options, launch_for, look
+from patchkit.api.prove import Promises, Verified, promises_in
 from patchkit.catalog.load import load_catalog
 from patchkit.catalog.match import match
-from patchkit.catalog.model import Catalog, Manifest, RefusedEnv
+from patchkit.catalog.model import Catalog, Manifest
 from patchkit.deliver.container import LiveContainer
 from patchkit.deliver.image import (
     LABEL_FINGERPRINT,
@@ -25,11 +24,15 @@ from patchkit.deliver.image import (
     LABEL_RECEIPT,
     LAYER_RECEIPT,
 )
-from patchkit.deliver.receipt import Receipt, load
-from patchkit.errors import PatchkitError, Unreachable
-from patchkit.images import paths
+from patchkit.deliver.output import RECEIPT_NAME
+from patchkit.deliver.receipt import Receipt, ReceiptFile, load
+from patchkit.doctor.asking import once, or_why
+from patchkit.errors import BadInput, PatchkitError, Refused, Unreachable
+from patchkit.images import parse_reference, paths
 from patchkit.images.containers import Container as Files
-from patchkit.images.engine import Engine
+from patchkit.images.daemon import DaemonImage
+from patchkit.images.daemon_write import is_id
+from patchkit.images.engine import Engine, EngineError
 from patchkit.images.model import Reference
 from patchkit.plan import Plan
 from patchkit.proof.processes import Inside, look_inside
@@ -42,21 +45,10 @@ from patchkit.stack.compose_model import Model, read
 
 Json = Mapping[str, Any]
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 _AT_ONCE = 8  # inspections under way at the same time: an engine answers some 10 ms each
-
-
-class once(cached_property[T]):  # noqa: N801 - used like its parent
-    """A cached property that is computed one time however many threads ask: functools has no lock from 3.12 on."""
-
-    def __init__(self, compute: Callable[[Any], T]) -> None:
-        super().__init__(compute)
-        self._one_at_a_time = RLock()
-
-    def __get__(self, instance: object, owner: type[Any] | None = None) -> T:  # type: ignore[override]
-        with self._one_at_a_time:
-            return super().__get__(instance, owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +107,34 @@ def caches_of(launch: Launch, cwd: str) -> tuple[str, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look into a running container showed: its launch, its processes, patched files and compile caches, and
+    what its interpreter answered of bytecode and GPUs, where that was to be asked."""
+
+    launch: Launch
+    inside: Inside
+    answer: Answer | PatchkitError
+
+
+def open_bytecode(done: Verified) -> list[ReceiptFile]:
+    """The files of which reading did not show that no other bytecode runs instead."""
+    proofs = [proof for level in done.proof.levels if level.name == "bytecode" for proof in level.files]
+    unproven = {proof.name for proof in proofs if proof.state != "passed"}
+    return [file for file in done.receipt.files if file.path in unproven]
+
+
 def _answer(live: LiveContainer, launch: Launch, question: Probe) -> Answer:
     """What a container's interpreter answers; ``no-answer`` is raised where it says nothing that counts."""
     answer = ask(live, launch, question)
-    if not answer.spoke:
-        name = live.container.name
-        what = f"its interpreter gave no answer: {answer.how_it_ended}"
-        raise Unreachable("no-answer", what, where=name, remedy=f"patchkit verify --container {name}")
+    if not answer.spoke or answer.gpus is None:
+        raise _no_answer(live, f"its interpreter gave no answer: {answer.how_it_ended}")
     return answer
 
 
-def _known(looks: Mapping[str, T | PatchkitError]) -> Mapping[str, T]:
-    """The looks that there were."""
-    return {name: look for name, look in looks.items() if not isinstance(look, PatchkitError)}
+def _no_answer(live: LiveContainer, what: str) -> Unreachable:
+    name = live.container.name
+    return Unreachable("no-answer", what, where=name, remedy=f"patchkit verify --container {name}")
 
 
 @dataclass
@@ -142,40 +149,37 @@ class World:
         self._opened.close()
 
     @once
-    def _engine(self) -> tuple[Engine | None, PatchkitError | None]:
-        try:
+    def _engine(self) -> Engine | PatchkitError:
+        def reached() -> Engine:
             found = connect(next(iter(self.question.hosts), None))
             _ = found.version
-        except PatchkitError as error:
-            return None, error
-        return found, None
+            return found
+
+        return or_why(reached)
 
     @property
     def engine(self) -> Engine | None:
         """The engine, None where none can be reached."""
-        return self._engine[0]
+        return None if isinstance(self._engine, PatchkitError) else self._engine
 
     @property
     def engine_error(self) -> PatchkitError | None:
         """Why there is no engine."""
-        return self._engine[1]
+        return self._engine if isinstance(self._engine, PatchkitError) else None
 
     @once
-    def _catalog(self) -> tuple[Catalog | None, PatchkitError | None]:
-        try:
-            return load_catalog(self.question.catalog), None
-        except PatchkitError as error:
-            return None, error
+    def _catalog(self) -> Catalog | PatchkitError:
+        return or_why(lambda: load_catalog(self.question.catalog))
 
     @property
     def catalog(self) -> Catalog | None:
         """The catalog, None where it has faults."""
-        return self._catalog[0]
+        return None if isinstance(self._catalog, PatchkitError) else self._catalog
 
     @property
     def catalog_error(self) -> PatchkitError | None:
         """What is wrong with the catalog."""
-        return self._catalog[1]
+        return self._catalog if isinstance(self._catalog, PatchkitError) else None
 
     @once
     def patched_images(self) -> tuple[PatchedImage, ...]:
@@ -212,7 +216,11 @@ class World:
         """The ID of the image asked about."""
         if self.engine is None or self.question.image is None:
             return None
-        return str((self.engine.inspect_image(self.question.image) or {}).get("Id", ""))
+        found = self.engine.inspect_image(self.question.image)
+        if found is None:
+            what = "the engine has no image of that name"
+            raise Unreachable("no-such-image", what, where=self.question.image, remedy="docker images")
+        return str(found["Id"])
 
     @once
     def containers(self) -> tuple[Container, ...]:
@@ -244,7 +252,12 @@ class World:
                     inspect=inspect,
                 )
             )
-        return tuple(sorted(found, key=lambda container: container.name))
+        if self.question.container and not found:
+            what = "the engine has no such container"
+            raise Unreachable("no-such-container", what, where=self.question.container, remedy="docker ps -a")
+        # Of those that were listed as running one that has ended since runs no patches any more.
+        told = [each for each in found if each.running or self.question.container]
+        return tuple(sorted(told, key=lambda container: container.name))
 
     @once
     def receipts(self) -> Mapping[Path, Receipt | PatchkitError]:
@@ -253,16 +266,11 @@ class World:
         # The label of a derived image names a path inside it; only an overlay's names one here.
         inside = f"/{LAYER_RECEIPT}"
         labels = {container.receipt_path for container in self.containers}
-        places = {Path(label) for label in labels if label and not label.endswith(inside)}
-        own = self.question.output.absolute() / "receipt.json"
-        if own.exists():
-            places.add(own)
-        found: dict[Path, Receipt | PatchkitError] = {}
-        for place in sorted(places):
-            try:
-                found[place] = load(place)
-            except PatchkitError as error:
-                found[place] = error
+        named = {Path(label) for label in labels if label and not label.endswith(inside)}
+        own = self.question.output.absolute() / RECEIPT_NAME
+        found = {place: or_why(partial(load, place)) for place in sorted({*named, own})}
+        if own not in named and isinstance(found[own], Refused):
+            del found[own]  # there is none, and nobody said that there was
         return found
 
     @property
@@ -274,9 +282,7 @@ class World:
     def verified(self) -> Mapping[str, Verified | PatchkitError]:
         """Container ID -> what its receipt says against its files as they are now, without running anything; for those
         that carry a label of ours, or whose image has a receipt for mounts in the output folder."""
-        asked = [item for item in self.containers if item.running and self.expects_patches(item)]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return dict(zip([item.id for item in asked], pool.map(self._verify, asked), strict=True))
+        return _each({each.id: each for each in self.containers if self.expects_patches(each)}, self._verify)
 
     @property
     def proven(self) -> tuple[tuple[Container, Verified], ...]:
@@ -297,138 +303,118 @@ class World:
             container.image_id in receipt.delivered_identity.digests for receipt in bound
         )
 
-    def manifest_for(self, image_name: str, image_id: str = "") -> str:
-        """The name of the manifest that is for an image, empty where none is or several claim it."""
-        if self.catalog is None:
-            return ""
-        try:
-            return match(self.catalog, [image_id], Reference("docker-daemon", image_name)).manifest.name
-        except PatchkitError:
-            return ""
+    @once
+    def images(self) -> Mapping[str, DaemonImage | PatchkitError]:
+        """Image ID -> the image, for those that the containers were made from."""
+        engine = self.engine
+        if engine is None:
+            return {}
 
-    def concerns(self, container: Container) -> bool:
-        """Whether the container runs something that patches are for."""
-        return self.expects_patches(container) or bool(self.manifest_for(container.image_name, container.image_id))
+        def opened(container: Container) -> DaemonImage:
+            return self._opened.enter_context(DaemonImage(engine, Reference("docker-daemon", container.image_id)))
+
+        return _each({container.image_id: container for container in self.containers}, opened)
 
     @once
-    def logs(self) -> Mapping[str, list[str]]:
-        """Container ID -> the last lines of its log, for those that patches are for."""
-        if self.engine is None:
-            return {}
-        asked = [container.id for container in self.containers if self.concerns(container)]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return dict(zip(asked, pool.map(self._log, asked), strict=True))
+    def manifests(self) -> Mapping[str, Manifest | PatchkitError | None]:
+        """Container ID -> the manifest that is for its image, None where none is; an error where several claim it, or
+        where its image does not tell by what names manifests know it."""
 
-    def _log(self, container: str) -> list[str]:
-        assert self.engine is not None
-        try:
-            return self.engine.logs(container, tail=2000)
-        except PatchkitError:
-            return []  # it is gone, or its log driver keeps nothing that can be read
+        def matched(container: Container) -> Manifest | PatchkitError | None:
+            image, name = self.images.get(container.image_id), container.image_name
+            if isinstance(image, DaemonImage):
+                return self._matched(name, image.identity.digests, image.called(name))
+            found = self._matched(name, [container.image_id])
+            return image if found is None and is_id(container.image_id, name) else found
 
-    def _verify(self, container: Container) -> Verified | PatchkitError:
+        return _each({container.id: container for container in self.containers}, matched)
+
+    def manifest_for(self, image_name: str) -> Manifest | PatchkitError | None:
+        """The manifest that is for an image of this name, None where none is; an error where several claim it."""
+        return self._matched(image_name, [image_name.rpartition("@")[2]])
+
+    def _matched(
+        self, name: str, digests: Sequence[str], called: Sequence[Reference] = ()
+    ) -> Manifest | PatchkitError | None:
+        if self.catalog is None:
+            return None
         try:
-            return verify_container(
-                container.id,
-                Options(catalog=self.question.catalog, run=False),
-                output_folder=self.question.output,
-                host=next(iter(self.question.hosts), None),
-            )
-        except PatchkitError as error:
+            return match(self.catalog, digests, Reference("docker-daemon", name), called=called).manifest
+        except Refused:
+            return None
+        except BadInput as error:
             return error
 
-    @once
-    def _looks(self) -> Mapping[str, tuple[Launch, Inside | None] | PatchkitError]:
-        def look(live: LiveContainer, launch: Launch, receipt: Receipt) -> tuple[Launch, Inside | None]:
-            files = [file.image_path for file in receipt.files]
-            names = [one.name for one in self.refused_env(receipt.manifest)]
-            return launch, look_inside(live, launch, files, caches_of(launch, live.container.cwd), names)
-
-        return self._of_each(self.proven, look)
+    def concerns(self, container: Container) -> bool:
+        """Whether the container runs something that patches are for, as far as anybody can tell."""
+        return self.expects_patches(container) or self.manifests.get(container.id) is not None
 
     @once
-    def _bytecode(self) -> Mapping[str, Mapping[str, Any] | PatchkitError]:
-        def look(live: LiveContainer, launch: Launch, receipt: Receipt) -> Mapping[str, Any]:
-            modules = {file.image_path: name for file in receipt.files if (name := module_of(file.path))}
-            question = Probe(modules=[*modules.values()], sources=[*modules])
-            return _answer(live, launch, question).table("bytecode")
+    def logs(self) -> Mapping[str, list[str] | PatchkitError]:
+        """Container ID -> the last lines of its log, for those that patches are for."""
+        return _each({each.id: each for each in self.containers if self.concerns(each)}, self._log)
 
-        asked = [
-            (item, done)
-            for item, done in self.proven
-            if any(level.name == "bytecode" and level.state != "passed" for level in done.proof.levels)
-        ]
-        return self._of_each(asked, look)
-
-    @once
-    def _gpus(self) -> Mapping[str, tuple[tuple[str, str], ...] | PatchkitError]:
-        def look(live: LiveContainer, launch: Launch, receipt: Receipt) -> tuple[tuple[str, str], ...]:
-            return _answer(live, launch, Probe()).gpus or ()
-
-        asked = [
-            (item, done)
-            for item, done in self.proven
-            if (manifest := self.manifest(done.receipt.manifest)) and manifest.gpus
-        ]
-        return self._of_each(asked, look)
-
-    @property
-    def inside(self) -> Mapping[str, tuple[Launch, Inside | None]]:
-        """Container ID -> its launch and a look at its processes, patched files and compile caches."""
-        return _known(self._looks)
-
-    @property
-    def bytecode(self) -> Mapping[str, Mapping[str, Any]]:
-        """Container ID -> what its interpreter says of the compiled files beside the patched sources, where reading
-        them left it open. It imports none of them."""
-        return _known(self._bytecode)
-
-    @property
-    def gpus(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
-        """Container ID -> the AMD GPUs that it is given (render node and architecture), for those whose series is not
-        for all."""
-        return _known(self._gpus)
-
-    @property
-    def unseen(self) -> Mapping[str, PatchkitError]:
-        """Container ID -> why ``inside``, ``bytecode`` or ``gpus`` lacks it, although it was to be asked."""
-        looks: tuple[Mapping[str, Any], ...] = (self._gpus, self._bytecode, self._looks)
-        return {name: why for each in looks for name, why in each.items() if isinstance(why, PatchkitError)}
-
-    def manifest(self, name: str) -> Manifest | None:
-        """The manifest of this name, None where the catalog has none."""
-        manifests = self.catalog.manifests if self.catalog else ()
-        return next((each for each in manifests if each.name == name), None)
-
-    def refused_env(self, manifest: str) -> tuple[RefusedEnv, ...]:
-        """The settings that the manifest of this name refuses."""
-        found = self.manifest(manifest)
-        return found.refused_env if found else ()
-
-    def _of_each(
-        self, asked: Sequence[tuple[Container, Verified]], look: Callable[[LiveContainer, Launch, Receipt], T]
-    ) -> Mapping[str, T | PatchkitError]:
-        """Container ID -> what a look into it gives, or why there was none; several at a time."""
-
-        def one(pair: tuple[Container, Verified]) -> T | PatchkitError:
-            receipt = pair[1].receipt
-            try:
-                with running(pair[0].id, next(iter(self.question.hosts), None)) as live:
-                    return look(live, launch_for(live, Options(launch=receipt.launch_given or None)), receipt)
-            except PatchkitError as error:
-                return error
-
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return dict(zip([item.id for item, _ in asked], pool.map(one, asked), strict=True))
-
-    def shipped(self, container: Container, base: str) -> Mapping[str, str]:
-        """What RECORD says that the package's files were when they were installed: path -> sha256 (hex)."""
-        receipt = self.verified.get(container.id)
+    def _log(self, container: Container) -> list[str]:
         assert self.engine is not None
-        with Files(self.engine, container.id) as found:
-            package = receipt.receipt.package if isinstance(receipt, Verified) else ""
-            dist = find_dist(found.fs, base, package)
-            return parse_record(found.fs.read(dist.record)) if dist and dist.record else {}
+        try:
+            return self.engine.logs(container.id, tail=2000)
+        except EngineError as error:
+            if error.http == 404:
+                return []  # it is gone
+            error.remedy = error.remedy or f"see that it can be read: docker logs {container.name}"
+            raise
+
+    def _verify(self, container: Container) -> Verified:
+        return verify_container(
+            container.id,
+            Options(catalog=self.question.catalog, run=False),
+            output_folder=self.question.output,
+            host=next(iter(self.question.hosts), None),
+        )
+
+    @once
+    def looks(self) -> Mapping[str, Seen | PatchkitError]:
+        """Container ID -> a look into it, or why there was none; for those that could be held against their receipts.
+        Its interpreter is asked about compiled files where reading them left it open, and imports none of them."""
+        return _each({container.id: (container, done) for container, done in self.proven}, self._look)
+
+    def _look(self, proven: tuple[Container, Verified]) -> Seen:
+        container, done = proven
+        receipt, promises, left_open = done.receipt, self.promises(done.receipt), open_bytecode(done)
+        with running(container.id, next(iter(self.question.hosts), None)) as live:
+            launch = launch_for(live, Options(launch=receipt.launch_given or None))
+            files = [file.image_path for file in receipt.files]
+            names = [one.name for one in promises.refused_env]
+            inside = look_inside(live, launch, files, caches_of(launch, live.container.cwd), names)
+            if inside is None:
+                raise _no_answer(live, "its interpreter did not tell which processes run")
+            if not left_open and promises.gpus is None:
+                return Seen(launch, inside, Answer())
+            question = Probe(
+                modules=[name for file in left_open if (name := module_of(file.path))],
+                sources=[file.image_path for file in left_open],
+            )
+            return Seen(launch, inside, or_why(lambda: _answer(live, launch, question)))
+
+    def answer(self, container: Container) -> Answer | PatchkitError:
+        """What the container's interpreter answered that was to be asked."""
+        seen = self.looks[container.id]
+        return seen.answer if isinstance(seen, Seen) else seen
+
+    def promises(self, receipt: Receipt) -> Promises:
+        """Where a receipt's patches must not be used, as this catalog says it, or as theirs did."""
+        return promises_in(self.catalog, receipt)
+
+    def shipped(self, container: Container, receipt: Receipt) -> Mapping[str, str]:
+        """What RECORD says that the package's files were when they were installed: path -> sha256 (hex)."""
+        assert self.engine is not None
+        bases = {file.image_path.removesuffix(file.path).rstrip("/") for file in receipt.files}
+        found: dict[str, str] = {}
+        with Files(self.engine, container.id) as files:
+            for base in sorted(bases):
+                dist = find_dist(files.fs, base, receipt.package)
+                found |= parse_record(files.fs.read(dist.record)) if dist and dist.record else {}
+        return found
 
     def package_file(self, container: Container, path: str) -> bytes | None:
         """A file of the patched package as the container has it, None where it has none or is not known to be ours."""
@@ -439,38 +425,37 @@ class World:
             return paths.read(found.fs, f"{done.receipt.copy}/{path}")
 
     @once
-    def plan(self) -> Plan | PatchkitError | None:
-        """What the patches would do to the image asked about; None where none was."""
-        if self.question.image is None or self.catalog is None:
+    def asked(self) -> tuple[DaemonImage, View, Launch] | PatchkitError | None:
+        """The image asked about, its files, and how it starts; None where none was."""
+        engine, name = self.engine, self.question.image
+        if engine is None or name is None:
             return None
-        try:
-            return status(self.question.image, Options(catalog=self.question.catalog))
-        except PatchkitError as error:
-            return error
+
+        def opened() -> tuple[DaemonImage, View, Launch]:
+            image = self._opened.enter_context(DaemonImage(engine, parse_reference(name)))
+            return image, View(image.fs), launch_for(image)
+
+        return or_why(opened)
 
     @once
-    def asked(self) -> tuple[View, Launch] | None:
-        """The files of the image asked about, and how it starts; None where none was, or its start cannot be read."""
-        if self.question.image is None or self.engine is None:
-            return None
-        try:
-            image = self._opened.enter_context(opened(self.question.image))
-            return View(image.fs), launch_for(image, Options(catalog=self.question.catalog))
-        except PatchkitError:
-            return None
+    def plan(self) -> Plan | PatchkitError | None:
+        """What the patches would do to the image asked about; None where none was. What keeps that image from being
+        read keeps them from being delivered, whatever the catalog says."""
+        if self.asked is None or isinstance(self.asked, PatchkitError):
+            return self.asked
+        image, catalog = self.asked[0], self.catalog
+        return or_why(lambda: look(image, catalog=catalog)) if catalog is not None else None
 
     @once
     def compose(self) -> Model | PatchkitError | None:
         """The effective model of the compose files asked about, None where none were."""
-        if not self.question.compose:
-            return None
-        try:
-            return read(self.question.compose)
-        except PatchkitError as error:
-            return error
+        return or_why(lambda: read(self.question.compose)) if self.question.compose else None
 
     def receipt_of(self, container: Container) -> Receipt | None:
-        """The receipt file that the container's label names, None where there is none to be read."""
+        """What the container is held against: None where there is nothing, or nothing that can be read."""
+        done = self.verified.get(container.id)
+        if isinstance(done, Verified):
+            return done.receipt
         found = self.receipts.get(Path(container.receipt_path)) if container.receipt_path else None
         return found if isinstance(found, Receipt) else None
 
@@ -481,14 +466,11 @@ class World:
 
     def require(self) -> None:
         """Raise ``no-such-image`` or ``no-such-container`` where the engine does not have what was asked about."""
-        if self.engine is None:
-            return
-        asked = self.question
-        if asked.image and self.engine.inspect_image(asked.image) is None:
-            raise Unreachable(
-                "no-such-image", "the engine has no image of that name", where=asked.image, remedy="docker images"
-            )
-        if asked.container and self.engine.inspect_container(asked.container) is None:
-            raise Unreachable(
-                "no-such-container", "the engine has no such container", where=asked.container, remedy="docker ps -a"
-            )
+        if self.engine is not None:
+            _ = self._asked_id if self.question.image else None, self.containers if self.question.container else None
+
+
+def _each(asked: Mapping[str, K], look: Callable[[K], T]) -> Mapping[str, T | PatchkitError]:
+    """Name -> what a look gives at what stands under it, or why there was none; several at a time."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return dict(zip(asked, pool.map(lambda each: or_why(lambda: look(each)), asked.values()), strict=True))

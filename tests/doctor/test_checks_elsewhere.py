@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
 
-from patchkit.api.prove import Verified
 from patchkit.catalog.load import load_catalog
 from patchkit.catalog.model import Gpus
 from patchkit.cli.doctor import command
 from patchkit.deliver.image import LABEL_FINGERPRINT
 from patchkit.doctor.checks import engine, host
-from patchkit.doctor.model import Check, Report
-from patchkit.doctor.run import CHECKS, examine
-from patchkit.doctor.world import Container, Question, World
-from patchkit.errors import BadInput, Unreachable
+from patchkit.doctor.model import Unseen
+from patchkit.doctor.run import CHECKS
+from patchkit.doctor.world import Container, Question
+from patchkit.errors import BadInput
 from patchkit.images.model import Mount
 from patchkit.lifecycle import lock
 from patchkit.lifecycle.lock import Locked, LockedPatch
-from patchkit.site.probe import Answer
+from patchkit.plan import Plan
+from patchkit.site.gpus import amd_gpus
 from tests.e2e.conftest import TINY
 from tests.site.kfd import machine
 
@@ -143,14 +143,19 @@ def test_a_user_outside_of_the_render_group_is_found(tmp_path, monkeypatch):
 def test_a_machine_none_of_whose_gpus_the_patches_of_an_image_are_for_is_told(
     tmp_path, monkeypatch, gpus, remote, count
 ):
-    monkeypatch.setattr(host, "_ROOT", machine(tmp_path, gpus))
+    monkeypatch.setattr(host, "amd_gpus", partial(amd_gpus, machine(tmp_path, gpus)))
 
     def told(wanted):
         manifest = SimpleNamespace(gpus=wanted)
-        plan, engine = SimpleNamespace(match=SimpleNamespace(manifest=manifest)), SimpleNamespace(is_remote=remote)
+        plan = Mock(spec=Plan, match=SimpleNamespace(manifest=manifest))
+        engine = SimpleNamespace(is_remote=remote, host="ssh://there")
         return found("gpu-refused", plan=plan, engine=engine)
 
     findings = told(Gpus(("gfx942", "gfx12*"), "another passes for an SM100."))
+    if remote:
+        (unseen,) = findings
+        assert (type(unseen), unseen.severity, unseen.where) == (Unseen, "note", "ssh://there")
+        return
     assert [each.where for each in findings] == ["this machine"] * count
     assert all("the patches are for gfx942, gfx12*: another passes for an SM100." in each.what for each in findings)
     assert told(None) == []
@@ -228,53 +233,3 @@ def test_a_person_is_told_what_was_looked_at_and_what_was_not(tmp_path, monkeypa
 
 def test_every_check_says_why_it_matters():
     assert [check.id for check in CHECKS.values() if len(check.why) < 40 or not check.why.endswith(".")] == []
-
-
-@pytest.mark.parametrize("silent", [False, True])
-def test_a_container_that_cannot_be_asked_is_told_once_however_many_checks_depend_on_it(monkeypatch, silent):
-    @contextmanager
-    def asked(name, host):
-        if not silent:
-            raise Unreachable("gone", "it stopped meanwhile", where=name, remedy="docker start vllm")
-        yield SimpleNamespace(container=SimpleNamespace(name="vllm", cwd="/"))
-
-    receipt = SimpleNamespace(files=(), mounts=(), manifest="series", launch_given="", kind="image")
-    level = SimpleNamespace(name="bytecode", state="not-run", files=())
-    done = Mock(spec=Verified, receipt=receipt, proof=SimpleNamespace(levels=(level,)), findings=())
-    manifest = SimpleNamespace(name="series", gpus=Gpus(("gfx942",), "why"), refused_env=())
-    monkeypatch.setattr("patchkit.doctor.world.running", asked)
-    monkeypatch.setattr("patchkit.doctor.world.launch_for", lambda live, options: SimpleNamespace(env={}, user=""))
-    monkeypatch.setattr("patchkit.doctor.world.look_inside", lambda *asked: None)
-    monkeypatch.setattr("patchkit.doctor.world.ask", lambda *asked: Answer())
-    world = World()
-    world.__dict__ |= {
-        "_engine": (None, None),
-        "_catalog": (SimpleNamespace(manifests=(manifest,)), None),
-        "containers": (container(),),
-        "verified": {"id": done},
-        "plan": None,
-    }
-    depend = ("bytecode-stale", "process-older", "environment-refused", "processes-unseen", "file-shared")
-    (told,) = [each for check in (*depend, "gpu-refused") for each in CHECKS[check].run(world)]
-    assert (told.id, told.severity, told.where) == ("processes-unseen", "error", "vllm")
-    if silent:
-        assert "gave no answer" in told.what
-        assert told.remedy == "patchkit verify --container vllm"
-    else:
-        assert (told.what, told.remedy) == ("it stopped meanwhile", "docker start vllm")
-
-
-def test_a_check_that_the_system_stops_is_a_finding_and_the_others_still_tell(monkeypatch):
-    def look(world):
-        raise PermissionError(13, "Permission denied", "/secret")
-
-    def tell(world):
-        yield Report("seen")
-
-    stopped, other = Check("stopped", "note", "", "", look), Check("other", "note", "", "", tell)
-    monkeypatch.setattr("patchkit.doctor.run.CHECKS", {"stopped": stopped, "other": other})
-    monkeypatch.setattr(World, "require", lambda world: None)
-    failed, seen = examine(World())
-    assert (failed.id, failed.severity, failed.where) == ("check-failed", "error", "/secret")
-    assert "Permission denied" in failed.what
-    assert seen.id == "other"

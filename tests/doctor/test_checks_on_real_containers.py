@@ -119,7 +119,7 @@ def test_a_mount_over_a_newer_image_is_found_by_its_record(
     engine.images.build(path=str(folder), tag=image)
     container = running(image, **options)
     found = doctor("--container", container.name, status=1)
-    assert set(found) == {"mount-hides-other"}
+    assert set(found) == {"container-not-proven", "mount-hides-other"}
     assert found["mount-hides-other"][0]["where"].endswith(SCALE)
 
 
@@ -186,6 +186,47 @@ def test_a_known_bad_line_of_the_log_is_found(fixture_image, scratch, patchkit, 
     assert "patchkit verify --container" in found["log-known-bad"][0]["remedy"]
 
 
+def test_a_log_that_its_driver_does_not_keep_is_told(engine, fixture_image, scratch, patchkit, tiny, doctor):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    options = {"environment": {"TINYSERVE_SECONDS": "600"}, "stop_signal": "SIGKILL", "log_config": {"Type": "none"}}
+    container = engine.containers.run(f"{image}-patchkit", name=scratch.name("server"), detach=True, **options)
+    (unseen,) = doctor("--container", container.name, status=0)["unseen"]
+    assert unseen["what"].startswith("checks log-known-bad, second-patcher could not look: ")
+    assert (unseen["severity"], unseen["where"]) == ("warning", container.name)
+
+
+def test_a_container_that_is_named_and_was_stopped_is_told(fixture_image, scratch, patchkit, tiny, running, doctor):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    container = running(f"{image}-patchkit")
+    container.stop(timeout=0)
+    (told,) = doctor("--container", container.name, status=1)["container-not-proven"]
+    assert (told["what"], told["remedy"]) == ("the container does not run", f"docker start {container.name}")
+
+
+def test_an_image_whose_start_cannot_be_read_is_told_also_where_the_catalog_is_damaged(
+    engine, fixture_image, scratch, doctor, tmp_path
+):
+    (tmp_path / "Dockerfile").write_text(f'FROM {fixture_image("pure")}\nENTRYPOINT ["/bin/sh", "-c", "$SERVE"]\n')
+    image = scratch.name("tinyserve:1")
+    engine.images.build(path=str(tmp_path), tag=image)
+    damaged = tmp_path / "damaged"
+    (damaged / "manifests").mkdir(parents=True)
+    (damaged / "manifests/tinyserve.yaml").write_text("name: [")
+    found = doctor("--image", image, "--catalog", damaged, status=1)
+    assert "does not tell which Python serves" in found["patch-refused"][0]["what"]
+    assert "unseen" not in found, "told once"
+
+
+def test_the_image_of_the_host_that_is_named_is_looked_at(fixture_image, scratch, patchkit, tiny, tmp_path):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    elsewhere = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+    host = ["--host", "unix:///var/run/docker.sock", "--catalog", tiny[1]]
+    done = patchkit("doctor", "--image", image, *host, "--json", env=elsewhere, status=0)
+    assert {"other-copy", "engine"} <= {finding["id"] for finding in done.json["findings"]}
+
+
 def test_a_container_that_was_patched_in_place_is_healthy(fixture_image, scratch, patchkit, tiny, running, doctor):
     image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
     patchkit("apply", "--image", image, *tiny, "--output", "elsewhere", status=0)
@@ -225,13 +266,15 @@ def test_an_empty_folder_in_the_place_of_patches_or_of_a_module_is_found(
     assert {finding["where"] for finding in found} == {f"{container.name}:/patches", f"{container.name}:{new}"}
 
 
-def test_what_patches_are_for_and_nobody_delivered_is_found(engine, fixture_image, scratch, doctor, tmp_path):
+@pytest.mark.parametrize("by_id", [False, True])
+def test_what_patches_are_for_and_nobody_delivered_is_found(engine, fixture_image, scratch, doctor, tmp_path, by_id):
     # An image of its own: others may have patched the shared one.
     (tmp_path / "Dockerfile").write_text(f"FROM {fixture_image('pure')}\nLABEL own={scratch.prefix}\n")
     image = scratch.name("tinyserve:1")
-    engine.images.build(path=str(tmp_path), tag=image)
+    built, _ = engine.images.build(path=str(tmp_path), tag=image)
+    called = built.id if by_id else image
     container = engine.containers.run(
-        image, ["600"], entrypoint=["/bin/busybox", "sleep"], name=scratch.name("c"), detach=True
+        called, ["600"], entrypoint=["/bin/busybox", "sleep"], name=scratch.name("c"), detach=True
     )
     base = tmp_path / "compose.yaml"
     base.write_text(f"services:\n  tiny:\n    image: {image}\n  other:\n    image: redis:8\n")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from patchkit.doctor.model import Report, check
+from patchkit.catalog.check import claims, unlisted
+from patchkit.doctor.model import Report, Unseen, check
 from patchkit.doctor.world import World
+from patchkit.errors import PatchkitError
+from patchkit.findings import Finding
 from patchkit.lifecycle import lock
 from patchkit.lifecycle.retired import cases
+from patchkit.stack.compose_model import Model
 
 
 @check(
@@ -37,21 +41,15 @@ def which(world: World) -> Iterator[Report]:
 
 
 @check(
-    "patch-unused",
+    "patch-not-listed",
     "warning",
     "a patch file that no manifest lists",
     """A diff in patches/ that no manifest lists is never applied to anything: it lies in the repository and does
     nothing.""",
 )
-def unused(world: World) -> Iterator[Report]:
-    catalog = world.catalog
-    if catalog is None:
-        return
-    listed = {entry.file for manifest in catalog.manifests for entry in manifest.patches}
-    for path in sorted((catalog.root / "patches").rglob("*.patch")):
-        name = path.relative_to(catalog.root).as_posix()
-        if name not in listed and not name.startswith("patches/retired/"):
-            yield Report("no manifest lists this patch", where=str(path), remedy="list it in a manifest, or remove it")
+def not_listed(world: World) -> Iterator[Finding]:
+    if world.catalog is not None:
+        yield from unlisted(world.catalog)
 
 
 @check(
@@ -74,19 +72,23 @@ def shared_targets(world: World) -> Iterator[Report]:
 
 
 @check(
-    "manifests-overlap",
+    "claimed-twice",
     "warning",
     "two manifests claim the same images",
-    "An image that two manifests claim is refused until the person names one: narrow their patterns.",
+    """An image that two manifests claim is refused until the person names one: narrow their patterns. Looked at are the
+    patterns and digests themselves, and the images of the containers and services here.""",
 )
-def overlap(world: World) -> Iterator[Report]:
-    claims: dict[str, list[str]] = {}
-    for manifest in world.catalog.manifests if world.catalog else ():
-        for claim in {*(each.match for each in manifest.images), *manifest.digests}:
-            claims.setdefault(claim, []).append(manifest.name)
-    for claim, names in sorted(claims.items()):
-        if len(names) > 1:
-            yield Report(f"{' and '.join(names)} claim {claim}", remedy="narrow one, or name one with --manifest")
+def claimed_twice(world: World) -> Iterator[Report | Finding]:
+    if world.catalog is not None:
+        yield from claims(world.catalog)
+    matched = [(container.name, world.manifests.get(container.id)) for container in world.containers]
+    if isinstance(world.compose, Model):
+        images = [service.image for service in world.compose.services if service.image]
+        matched += [(image, world.manifest_for(image)) for image in images]
+    errors = [(where, each) for where, each in matched if isinstance(each, PatchkitError)]
+    yield from dict.fromkeys(
+        Report.of(error) if error.code == "several-manifests" else Unseen.of(error, where) for where, error in errors
+    )
 
 
 @check(

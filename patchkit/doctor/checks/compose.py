@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from patchkit.catalog.model import Manifest
 from patchkit.deliver.receipt import Receipt
 from patchkit.doctor.model import Report, check
 from patchkit.doctor.world import World
@@ -72,10 +73,10 @@ def undelivered(world: World) -> Iterator[Report]:
         # A name by digest or ID is what an overlay pins.
         if not service.image or "sha256:" in service.image or plain_name(service.image) in known:
             continue
-        name = world.manifest_for(service.image)
-        if name:
+        manifest = world.manifest_for(service.image)
+        if isinstance(manifest, Manifest):  # where several claim it, claimed-twice tells
             yield Report(
-                f"manifest {name} is for {service.image}, and nothing of it was delivered",
+                f"manifest {manifest.name} is for {service.image}, and nothing of it was delivered",
                 where=f"service {service.name}",
                 remedy=f"patchkit compose --image {service.image} -f {world.question.compose[0]}",
             )

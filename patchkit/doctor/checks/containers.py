@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from patchkit.api.prove import Verified
-from patchkit.catalog.model import RefusedEnv
+from patchkit.catalog.model import Manifest, RefusedEnv
 from patchkit.catalog.refused import setting_findings
 from patchkit.deliver.receipt import Receipt
-from patchkit.doctor.model import Report, check
-from patchkit.doctor.world import Container, PatchedImage, World
+from patchkit.doctor.asking import or_why
+from patchkit.doctor.model import CHECKS, Look, Report, Unseen, check, elsewhere
+from patchkit.doctor.world import Container, PatchedImage, Seen, World, open_bytecode
 from patchkit.errors import PatchkitError
-from patchkit.findings import Finding
+from patchkit.findings import Finding, counted
+from patchkit.plan import ABSENT, Plan
 from patchkit.proof.processes import judge
 from patchkit.site.environment import decides_imports
 from patchkit.stack.compose_model import Model, Service, plain_name
@@ -22,6 +27,20 @@ from patchkit.stack.log import known_lines
 from patchkit.stack.recipes.load import general_rules
 
 _NOT_WRITTEN = re.compile("Read-only file system|[Rr]esource busy|EROFS|EBUSY")
+
+
+def _inside(look: Callable[[World, Container, Verified, Seen], Iterable[Report | Finding]]) -> Look:
+    """A look into each container that could be held against its receipt; one that could not be looked into is told."""
+
+    def over_all(world: World) -> Iterator[Report | Finding]:
+        for container, done in world.proven:
+            seen = world.looks[container.id]
+            if isinstance(seen, PatchkitError):
+                yield Unseen.of(seen, container.name)
+            else:
+                yield from look(world, container, done, seen)
+
+    return over_all
 
 
 @check(
@@ -75,12 +94,13 @@ def unpatched(world: World) -> Iterator[Report]:
 def undelivered(world: World) -> Iterator[Report]:
     origins = {image.origin_digest for image in world.patched_images}
     for container in world.containers:
-        name = world.manifest_for(container.image_name, container.image_id)
-        if name and container.image_id not in origins and not world.expects_patches(container):
+        delivered = container.image_id in origins or world.expects_patches(container)
+        manifest = world.manifests.get(container.id)
+        if isinstance(manifest, Manifest) and not delivered:  # where several claim it, claimed-twice tells
             yield Report(
-                f"manifest {name} is for {container.image_name}, and nothing of it was delivered",
+                f"manifest {manifest.name} is for {container.image_name}, and nothing of it was delivered",
                 where=container.name,
-                remedy=f"patchkit status --image {container.image_name}",
+                remedy=f"patchkit status --container {container.name}",
             )
 
 
@@ -110,20 +130,35 @@ def older(world: World) -> Iterator[Report]:
     hidden and the error surfaces far away.""",
 )
 def source_missing(world: World) -> Iterator[Report]:
-    if world.engine is None or world.engine.is_remote:
+    if away := elsewhere(world):
+        yield away
         return
     for container in world.containers:
-        if world.receipt_of(container) is None:
-            continue
-        for mount in container.mounts:
-            source = Path(str(mount.get("Source", "")))
-            if mount.get("Type") == "bind" and "/files/" in str(source) and not source.is_file():
-                word = "is a folder" if source.is_dir() else "is missing"
+        for mount in _ours(world, container):
+            source, place = Path(str(mount.get("Source", ""))), f"{container.name}:{mount.get('Destination')}"
+            mode = or_why(partial(_mode, source))
+            if isinstance(mode, PatchkitError):
+                yield Unseen.of(mode, place)
+            elif mode is None or not stat.S_ISREG(mode):
                 yield Report(
-                    f"{source} {word}",
-                    where=f"{container.name}:{mount.get('Destination')}",
+                    f"{source} {'is missing' if mode is None else 'is no file'}",
+                    where=place,
                     remedy="write it again with patchkit apply --mode bind, then recreate the container",
                 )
+
+
+def _ours(world: World, container: Container) -> list[Mapping[str, Any]]:
+    """The container's bind mounts at the places of patched files."""
+    receipt = world.receipt_of(container)
+    targets = {mount.target for mount in receipt.mounts} if receipt else set()
+    return [each for each in container.mounts if each.get("Type") == "bind" and each.get("Destination") in targets]
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 @check(
@@ -135,19 +170,34 @@ def source_missing(world: World) -> Iterator[Report]:
     (club-3090#13).""",
 )
 def mount_empty(world: World) -> Iterator[Report]:
-    if world.engine is None or world.engine.is_remote:
+    if away := elsewhere(world):
+        yield away
         return
     for container in world.containers:
+        known = _ours(world, container)  # mount-source-missing looks at those
         for mount in container.mounts if world.concerns(container) else ():
             source, target = Path(str(mount.get("Source", ""))), str(mount.get("Destination"))
             # A folder that can be written to may be a cache that fills up later.
             expected = not mount.get("RW") or target.endswith(".py")
-            if mount.get("Type") == "bind" and expected and source.is_dir() and not any(source.iterdir()):
+            if mount.get("Type") != "bind" or not expected or mount in known:
+                continue
+            empty = or_why(partial(_is_empty, source))
+            if isinstance(empty, PatchkitError):
+                yield Unseen.of(empty, f"{container.name}:{target}")
+            elif empty:
                 yield Report(
                     f"{source} is an empty folder",
                     where=f"{container.name}:{target}",
                     remedy="put the files there, or take the mount out; then recreate the container",
                 )
+
+
+def _is_empty(source: Path) -> bool:
+    """Whether it is a folder with nothing in it."""
+    try:
+        return not any(source.iterdir())
+    except NotADirectoryError:
+        return False
 
 
 @check(
@@ -173,17 +223,21 @@ def receipt_unreadable(world: World) -> Iterator[Report]:
 def not_proven(world: World) -> Iterator[Report]:
     for container in world.containers:
         done = world.verified.get(container.id)
-        if isinstance(done, Verified):
+        remedy = f"see all levels: patchkit verify --container {container.name}"
+        if isinstance(done, PatchkitError):
+            yield Report.of(done, container.name)
+        elif done is not None:
             for level in done.proof.levels:
                 for file in level.files:
                     if file.state == "failed":
-                        yield Report(
-                            f"{level.name}: {file.detail or file.cause}",
-                            where=f"{container.name}:{file.name}",
-                            remedy=f"see all levels: patchkit verify --container {container.name}",
-                        )
-        elif done is not None:
-            yield Report(done.what, where=container.name, remedy=done.remedy or "")
+                        what, where = f"{level.name}: {file.detail or file.cause}", f"{container.name}:{file.name}"
+                        yield Report(what, where, remedy=remedy)
+                # Files of the right bytes compile as they did when they were proven, bytecode-stale asks on, and what
+                # imports needs a run.
+                if level.name == "resolves" and level.state == "not run":
+                    yield Unseen(f"{level.name}: {level.detail}", container.name, remedy=remedy)
+            # What else was found, where no check of its own tells.
+            yield from [Report.of(each) for each in done.findings if each.severity == "error" and each.id not in CHECKS]
 
 
 @check(
@@ -195,14 +249,19 @@ def not_proven(world: World) -> Iterator[Report]:
     says which it would take; nothing of the package is imported for that.""",
 )
 def bytecode_stale(world: World) -> Iterator[Report]:
-    for container in world.containers:
-        for path, told in world.bytecode.get(container.id, {}).items():
-            if isinstance(told, Mapping) and told.get("runs") and told.get("same") is not True:
-                yield Report(
-                    f"{told.get('pyc')} would run instead",
-                    where=f"{container.name}:{path}",
-                    remedy=f"recreate the container; see all levels: patchkit verify --container {container.name}",
-                )
+    for container, done in world.proven:
+        remedy = f"recreate the container; see all levels: patchkit verify --container {container.name}"
+        for file in open_bytecode(done):
+            answer = world.answer(container)
+            if isinstance(answer, PatchkitError):
+                yield Unseen.of(answer, container.name)
+                continue
+            told, place = answer.table("bytecode").get(file.image_path), f"{container.name}:{file.image_path}"
+            if not isinstance(told, Mapping):
+                what = "its interpreter did not tell whether a compiled file runs instead"
+                yield Unseen(what, place, remedy=f"patchkit verify --container {container.name}")
+            elif told.get("runs") and told.get("same") is not True:
+                yield Report(f"{told.get('pyc')} would run instead", place, remedy=remedy)
 
 
 @check(
@@ -213,24 +272,15 @@ def bytecode_stale(world: World) -> Iterator[Report]:
     since (moby#15793): the container then reads something else than the file that was proven. Recreate it with the
     overlay; a restart keeps the old inode.""",
 )
-def mount_wrong(world: World) -> Iterator[Report]:
-    for _, done in world.proven:
-        yield from _reports([finding for finding in done.findings if finding.id == "mount-wrong"])
-
-
 @check(
     "mount-writable",
     "warning",
     "a patched file is mounted writable",
     "A program in the container could change the patched file on the host. The overlay mounts read-only.",
 )
-def mount_writable(world: World) -> Iterator[Report]:
-    for container in world.containers:
-        receipt = world.receipt_of(container)
-        ours = {mount.target for mount in receipt.mounts} if receipt else set()
-        for mount in container.mounts:
-            if mount.get("Destination") in ours and mount.get("RW"):
-                yield Report("it can be written to", f"{container.name}:{mount['Destination']}", remedy="mount it :ro")
+def told_by_proof(world: World) -> Iterator[Finding]:
+    for _, done in world.proven:
+        yield from done.findings
 
 
 @check(
@@ -242,17 +292,27 @@ def mount_writable(world: World) -> Iterator[Report]:
     although the file itself cannot be seen under the mount.""",
 )
 def hides_other(world: World) -> Iterator[Report]:
-    for container, done in world.proven:
-        if done.receipt.kind != "bind":
+    for container in world.containers:
+        receipt = world.receipt_of(container)
+        # Over the very image that they were made for mounts hide what they should.
+        if receipt is None or receipt.kind != "bind" or container.image_id in receipt.delivered_identity.digests:
             continue
-        for file in done.receipt.files:
-            shipped = world.shipped(container, file.image_path.removesuffix(file.path).rstrip("/")).get(file.path)
-            if shipped and f"sha256:{shipped}" != file.pre:
-                yield Report(
-                    f"the image ships sha256:{shipped[:12]}, the patch was made for {file.pre[:19]}",
-                    where=f"{container.name}:{file.image_path}",
-                    remedy=f"patch what is there now: patchkit apply --image {container.image_name} --mode bind",
-                )
+        mounted = {(mount.get("Source"), mount.get("Destination")) for mount in container.mounts}
+        if not {(mount.source, mount.target) for mount in receipt.mounts} <= mounted:
+            continue  # mounts of another delivery, or none: container-not-proven tells
+        shipped = or_why(partial(world.shipped, container, receipt))
+        if isinstance(shipped, PatchkitError):
+            yield Unseen.of(shipped, container.name)
+            continue
+        remedy = f"patch what is there now: patchkit apply --image {container.image_name} --mode bind"
+        for file in receipt.files:
+            theirs, place = shipped.get(file.path), f"{container.name}:{file.image_path}"
+            if theirs is None and file.pre != ABSENT:
+                what = "its image is not the one that was patched, and no RECORD tells which file lies under the mount"
+                yield Unseen(what, place, remedy=remedy)
+            elif theirs is not None and f"sha256:{theirs}" != file.pre:
+                what = f"the image ships sha256:{theirs[:12]}, the patch was made for {file.pre[:19]}"
+                yield Report(what, place, remedy=remedy)
 
 
 @check(
@@ -261,8 +321,10 @@ def hides_other(world: World) -> Iterator[Report]:
     "a process started before the patched files were there",
     "Python keeps the modules that it imported. Restart the container, or recreate it where the files are mounted.",
 )
-def process_older(world: World) -> Iterator[Report]:
-    yield from _of_processes(world, "process-older")
+@_inside
+def of_processes(world: World, container: Container, done: Verified, seen: Seen) -> Iterator[Report | Finding]:
+    for finding in judge(seen.inside, seen.launch, container.name, world.promises(done.receipt).refused_env):
+        yield Unseen.of(finding) if finding.id == "processes-hidden" else finding
 
 
 @check(
@@ -272,13 +334,17 @@ def process_older(world: World) -> Iterator[Report]:
     """PATH, PYTHONPATH, VIRTUAL_ENV and the like decide which copy is imported. A container or process that was started
     with others may import another copy than the one that was proven.""",
 )
-def environment(world: World) -> Iterator[Report]:
-    yield from _of_processes(world, "environment-overridden")
+def environment(world: World) -> Iterator[Report | Finding]:
+    yield from of_processes(world)
+    yield from _titled(world)
     for container in world.containers:
-        if world.engine is None or not world.expects_patches(container):
+        image = world.images.get(container.image_id)
+        if image is None or not world.expects_patches(container):
             continue
-        image = world.engine.inspect_image(container.image_id) or {}
-        own, theirs = _deciding(image.get("Config")), _deciding(container.inspect.get("Config"))
+        if isinstance(image, PatchkitError):
+            yield Unseen.of(image, container.name)
+            continue
+        own, theirs = _deciding(image.inspected.get("Config")), _deciding(container.inspect.get("Config"))
         for name in sorted(own.keys() | theirs.keys()):
             if own.get(name) != theirs.get(name):
                 yield Report(
@@ -294,6 +360,15 @@ def _deciding(config: Mapping[str, Any] | None) -> dict[str, str]:
     return {name: value for name, value in env.items() if decides_imports(name)}
 
 
+@_inside
+def _titled(world: World, container: Container, done: Verified, seen: Seen) -> Iterator[Unseen]:
+    """A note of the processes that wrote over their environment: every vLLM has some."""
+    pids = [f"pid {each.pid}" for each in seen.inside.processes if each.is_python and each.env is None]
+    if pids:
+        what = f"{counted(len(pids), 'process', 'processes')} wrote over the environment given at the start"
+        yield Unseen(what, container.name, ", ".join(pids[:10]), severity="note")
+
+
 @check(
     "environment-refused",
     "error",
@@ -302,66 +377,28 @@ def _deciding(config: Mapping[str, Any] | None) -> dict[str, str]:
     is looked at as it was started, and its Python processes as they were; with --compose the services as Compose
     resolves them, with --image the image and its start script.""",
 )
-def environment_refused(world: World) -> Iterator[Report]:
-    for container in world.containers:
-        look = world.inside.get(container.id)
-        if look is not None:
-            yield from _reports(setting_findings(_refused_env(world, container), look[0].env, container.name))
-    yield from _of_processes(world, "environment-refused")
+def environment_refused(world: World) -> Iterator[Report | Finding]:
+    for container, done in world.proven:
+        yield from [replace(each, where=container.name) for each in done.findings if each.id == "environment-refused"]
+    yield from of_processes(world)
+    yield from _titled(world)
     if isinstance(world.compose, Model):
         for service in world.compose.services:
             env = {name: value for name, value in service.environment.items() if value is not None}
-            refused = world.refused_env(_manifest_of(world, service))
-            yield from _reports(setting_findings(refused, env, f"service {service.name}"))
-    if world.plan is not None and not isinstance(world.plan, PatchkitError):
-        yield from _reports([finding for finding in world.plan.findings if finding.id == "environment-refused"])
+            yield from setting_findings(_refused_of(world, service), env, f"service {service.name}")
+    if isinstance(world.plan, Plan):
+        yield from world.plan.findings
 
 
-def _refused_env(world: World, container: Container) -> tuple[RefusedEnv, ...]:
-    done = world.verified.get(container.id)
-    return world.refused_env(done.receipt.manifest) if isinstance(done, Verified) else ()
-
-
-def _manifest_of(world: World, service: Service) -> str:
-    """The name of the manifest that a service's image was patched by, or that is for it; empty where there is none."""
+def _refused_of(world: World, service: Service) -> tuple[RefusedEnv, ...]:
+    """What is refused of a service's environment by what its image was patched with, or by the manifest for it."""
     for receipt in world.readable:
         names = [plain_name(each.partition(":")[2]) for each in (receipt.origin, receipt.delivered)]
         pinned = service.image.rpartition("@")[2] in receipt.delivered_identity.digests
         if pinned or plain_name(service.image) in names:
-            return receipt.manifest
-    return world.manifest_for(service.image) if service.image else ""
-
-
-@check(
-    "processes-unseen",
-    "error",
-    "a container's processes could not be looked at, or its interpreter not asked",
-    """Without an answer nobody can say whether its processes started before the patched files were there, under which
-    environment, whether a compiled file runs instead of the source, or which GPUs it is given.""",
-)
-def unseen(world: World) -> Iterator[Report]:
-    for container in world.containers:
-        error = world.unseen.get(container.id)
-        if error is not None:
-            yield Report(error.what, where=container.name, remedy=error.remedy or "")
-        else:
-            yield from _of_one(world, container, "processes-unseen")
-
-
-def _of_processes(world: World, name: str) -> Iterator[Report]:
-    for container in world.containers:
-        yield from _of_one(world, container, name)
-
-
-def _of_one(world: World, container: Container, name: str) -> Iterator[Report]:
-    look = world.inside.get(container.id)
-    if look is not None:
-        found = judge(look[1], look[0], container.name, _refused_env(world, container))
-        yield from _reports([finding for finding in found if finding.id == name])
-
-
-def _reports(findings: Iterable[Finding]) -> Iterator[Report]:
-    yield from map(Report.of, findings)
+            return world.promises(receipt).refused_env
+    manifest = world.manifest_for(service.image) if service.image else None
+    return manifest.refused_env if isinstance(manifest, Manifest) else ()  # several claim it: claimed-twice tells
 
 
 @check(
@@ -371,13 +408,12 @@ def _reports(findings: Iterable[Finding]) -> Iterator[Report]:
     """The file is hard-linked, as package caches and several virtual environments do (uv#15700). Whoever edits it in
     place changes every environment; patchkit replaces files, so that the other name keeps the old bytes.""",
 )
-def shared(world: World) -> Iterator[Report]:
-    for container, done in world.proven:
-        look = world.inside.get(container.id)
-        mounted = {mount.target for mount in done.receipt.mounts}
-        for path, links in (look[1].links if look and look[1] else {}).items():
-            if links > 1 and path not in mounted:
-                yield Report(f"it has {links} names", where=f"{container.name}:{path}")
+@_inside
+def shared(world: World, container: Container, done: Verified, seen: Seen) -> Iterator[Report]:
+    mounted = {mount.target for mount in done.receipt.mounts}
+    for path, links in seen.inside.links.items():
+        if links > 1 and path not in mounted:
+            yield Report(f"it has {links} names", where=f"{container.name}:{path}")
 
 
 @check(
@@ -388,20 +424,17 @@ def shared(world: World) -> Iterator[Report]:
     started may hold kernels of the unpatched code (vllm-ascend#15188). The overlay gives such caches the fingerprint as
     part of their name.""",
 )
-def cache_older(world: World) -> Iterator[Report]:
-    for container in world.containers:
-        look = world.inside.get(container.id)
-        if look is None or look[1] is None:
-            continue
-        started = min((process.started for process in look[1].processes if process.is_python), default=None)
-        for folder, oldest in look[1].oldest.items():
-            keyed = container.fingerprint and container.fingerprint[:12] in folder
-            if started is not None and oldest is not None and oldest < started and not keyed:
-                yield Report(
-                    "it holds files from before this server started",
-                    where=f"{container.name}:{folder}",
-                    remedy="empty it once, or name it after the fingerprint",
-                )
+@_inside
+def cache_older(world: World, container: Container, done: Verified, seen: Seen) -> Iterator[Report]:
+    started = min((process.started for process in seen.inside.processes if process.is_python), default=None)
+    for folder, oldest in seen.inside.oldest.items():
+        keyed = container.fingerprint and container.fingerprint[:12] in folder
+        if started is not None and oldest is not None and oldest < started and not keyed:
+            yield Report(
+                "it holds files from before this server started",
+                where=f"{container.name}:{folder}",
+                remedy="empty it once, or name it after the fingerprint",
+            )
 
 
 @check(
@@ -410,11 +443,14 @@ def cache_older(world: World) -> Iterator[Report]:
     "a line in a container's log is known to mean trouble",
     "The log of a server tells of a missing kernel or a slow way round long before anybody measures it.",
 )
-def known_bad(world: World) -> Iterator[Report]:
+def known_bad(world: World) -> Iterator[Report | Finding]:
     lines = general_rules(world.question.catalog).log
     for container in world.containers:
-        text = "\n".join(world.logs.get(container.id, ()))
-        yield from _reports(known_lines(text, lines, container.name))
+        log = world.logs.get(container.id, [])
+        if isinstance(log, PatchkitError):
+            yield Unseen.of(log, container.name)
+        else:
+            yield from map(Report.of, known_lines("\n".join(log), lines, container.name))
 
 
 @check(
@@ -426,8 +462,11 @@ def known_bad(world: World) -> Iterator[Report]:
 )
 def second_patcher(world: World) -> Iterator[Report]:
     for container, done in world.proven:
-        targets = [file.image_path for file in done.receipt.files]
-        for line in world.logs.get(container.id, ()):
+        targets, log = [file.image_path for file in done.receipt.files], world.logs.get(container.id, [])
+        if isinstance(log, PatchkitError):
+            yield Unseen.of(log, container.name)
+            continue
+        for line in log:
             hit = next((target for target in targets if target in line), None)
             if hit and _NOT_WRITTEN.search(line):
                 yield Report(

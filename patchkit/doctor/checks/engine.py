@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from patchkit.api.containers import connect
 from patchkit.deliver.image import LABEL_FINGERPRINT
-from patchkit.doctor.model import Report, check
+from patchkit.doctor.asking import or_why
+from patchkit.doctor.model import Report, Unseen, check, elsewhere
 from patchkit.doctor.world import World
+from patchkit.errors import PatchkitError
 
 _LITTLE = 5 * 2**30  # bytes: less than one image of a serving stack
 
@@ -106,12 +110,19 @@ def selinux(world: World) -> Iterator[Report]:
     "An image that does not fit is not written, and a server that cannot write its compile cache starts slowly or not.",
 )
 def disk(world: World) -> Iterator[Report]:
-    engine = world.engine
-    root = Path(str(engine.info.get("DockerRootDir") or "")) if engine is not None and not engine.is_remote else None
-    if root is not None and root.is_dir():
-        usage = shutil.disk_usage(root)
-        if usage.free < _LITTLE:
-            yield Report(f"{usage.free // 2**20} MiB are left", where=str(root), remedy="make room: docker system df")
+    if world.engine is None:
+        return
+    if away := elsewhere(world):
+        yield away
+        return
+    root = str(world.engine.info.get("DockerRootDir") or "a folder that it does not tell")
+    if not Path(root).is_dir():  # an engine in a virtual machine of its own
+        what = f"the engine keeps its files in {root}, which is not on this machine"
+        yield Unseen(what, world.engine.host, remedy="docker system df", severity="note")
+        return
+    usage = shutil.disk_usage(root)
+    if usage.free < _LITTLE:
+        yield Report(f"{usage.free // 2**20} MiB are left", where=root, remedy="make room: docker system df")
 
 
 @check(
@@ -123,17 +134,24 @@ def disk(world: World) -> Iterator[Report]:
 )
 def nodes(world: World) -> Iterator[Report]:
     prints: dict[str, dict[str, str]] = {}
-    asked = _tagged(world.question.image)
-    for host in world.question.hosts if len(world.question.hosts) > 1 else ():
-        found = connect(host)
-        for item in found.images(LABEL_FINGERPRINT):
+    asked, hosts = _tagged(world.question.image), world.question.hosts if len(world.question.hosts) > 1 else ()
+    listed = {host: or_why(partial(_patched, host)) for host in hosts}
+    for host, images in listed.items():
+        if isinstance(images, PatchkitError):
+            yield Unseen.of(images, host)
+            continue
+        for item in images:
             for tag in [tag for tag in item.get("RepoTags") or () if asked in (None, tag)]:
                 prints.setdefault(str(tag), {})[host] = str(item["Labels"][LABEL_FINGERPRINT])
     for tag, by_host in sorted(prints.items()):
-        told = {host: by_host.get(host, "not there") for host in world.question.hosts}
+        told = {host: by_host.get(host, "not there") for host, images in listed.items() if isinstance(images, list)}
         if len(set(told.values())) > 1:
             evidence = ", ".join(f"{host}: {fingerprint[:16]}" for host, fingerprint in told.items())
             yield Report("not the same on every host", where=tag, evidence=evidence, remedy="patchkit apply on each")
+
+
+def _patched(host: str) -> list[dict[str, Any]]:
+    return connect(host).images(LABEL_FINGERPRINT)
 
 
 def _tagged(name: str | None) -> str | None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from patchkit.catalog.model import Gpus
-from patchkit.doctor.model import Report, check
+from patchkit.doctor.asking import or_why
+from patchkit.doctor.model import Report, Unseen, check, elsewhere
 from patchkit.doctor.world import Container, World
-from patchkit.errors import PatchkitError
+from patchkit.errors import BadInput, PatchkitError
+from patchkit.findings import Finding
+from patchkit.plan import Plan
 from patchkit.proof.gpus import gpu_findings
 from patchkit.site.gpus import amd_gpus
 
@@ -21,7 +24,7 @@ _DRM = Path("/sys/class/drm")
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 _MEMINFO = Path("/proc/meminfo")
 _INDEX = "model.safetensors.index.json"
-_ROOT = "/"
+_AGAIN = "download the model again; what is there is kept"
 
 
 @check(
@@ -43,8 +46,9 @@ def render_device(world: World) -> Iterator[Report]:
                     container.name,
                     remedy="give it to the service: devices: [/dev/dri:/dev/dri]",
                 )
-    elsewhere = world.engine is not None and world.engine.is_remote
-    if any(map(_needs_dri, world.containers)) and not elsewhere and not list(_DRI.glob("renderD*")):
+    if away := elsewhere(world):
+        yield away
+    elif any(map(_needs_dri, world.containers)) and not list(_DRI.glob("renderD*")):
         yield Report("this machine has no render device", where=str(_DRI), remedy="install the cards' driver")
 
 
@@ -55,6 +59,9 @@ def render_device(world: World) -> Iterator[Report]:
     "The render devices belong to a group; a server that does not run as root needs it with group_add.",
 )
 def render_group(world: World) -> Iterator[Report]:
+    if away := elsewhere(world):
+        yield away
+        return
     groups = {str(device.stat().st_gid) for device in _DRI.glob("renderD*")}
     for container in world.containers:
         user = str((container.inspect.get("Config") or {}).get("User") or "0")
@@ -73,21 +80,24 @@ def render_group(world: World) -> Iterator[Report]:
     never meant for it: an AMD gfx103x passes for an NVIDIA SM100. Each container is asked which GPUs it is given; with
     --image this machine is asked whether any of its AMD GPUs would do.""",
 )
-def gpu_refused(world: World) -> Iterator[Report]:
+def gpu_refused(world: World) -> Iterator[Report | Finding]:
     for container, done in world.proven:
-        manifest = world.manifest(done.receipt.manifest)
-        wanted = manifest.gpus if manifest else None
-        yield from _refused(wanted, world.gpus.get(container.id, ()), container.name)
-    elsewhere = world.engine is not None and world.engine.is_remote
-    if world.plan is not None and not isinstance(world.plan, PatchkitError) and not elsewhere:
-        wanted, here = world.plan.match.manifest.gpus, amd_gpus(_ROOT)
-        if all(list(_refused(wanted, [gpu], "")) for gpu in here):
-            yield from _refused(wanted, here, "this machine")
-
-
-def _refused(wanted: Gpus | None, gpus: Sequence[tuple[str, str]], where: str) -> Iterator[Report]:
-    for finding in gpu_findings(wanted, gpus, where):
-        yield Report.of(finding)
+        gpus = world.promises(done.receipt).gpus
+        if gpus is None:
+            continue
+        answer = world.answer(container)
+        if isinstance(answer, PatchkitError):
+            yield Unseen.of(answer, container.name)
+        else:
+            yield from gpu_findings(gpus, answer.gpus, container.name)
+    wanted = world.plan.match.manifest.gpus if isinstance(world.plan, Plan) else None
+    if wanted is not None:
+        if away := elsewhere(world):
+            yield away
+            return
+        here = amd_gpus()
+        if all(gpu_findings(wanted, [gpu], "") for gpu in here):
+            yield from gpu_findings(wanted, here, "this machine")
 
 
 @check(
@@ -97,13 +107,21 @@ def _refused(wanted: Gpus | None, gpus: Sequence[tuple[str, str]], where: str) -
     "The index of a model in shards names files that the mounted folder does not hold: the download was cut.",
 )
 def weights(world: World) -> Iterator[Report]:
-    for model in _models(world):
-        missing = _missing(model / _INDEX) if (model / _INDEX).is_file() else []
+    for one in _indexes(world):
+        if isinstance(one, Unseen):
+            yield one
+            continue
+        model, index = one
+        shards = index.get("weight_map")
+        if not isinstance(shards, dict):
+            yield Unseen("it tells no shards", str(model / _INDEX), remedy=_AGAIN)
+            continue
+        missing = sorted(shard for shard in set(map(str, shards.values())) if not (model / shard).is_file())
         if missing:
             yield Report(
                 f"{len(missing)} shards are missing, first {missing[0]}",
                 where=str(model),
-                remedy="download the model again; what is there is kept",
+                remedy=_AGAIN,
             )
 
 
@@ -114,11 +132,15 @@ def weights(world: World) -> Iterator[Report]:
     "The index of a model in shards tells its size. A download that fills the disk fails after hours.",
 )
 def no_room(world: World) -> Iterator[Report]:
-    for model in _models(world):
-        wanted = _json(model / _INDEX).get("metadata")
+    for one in _indexes(world):
+        if isinstance(one, Unseen):
+            yield one
+            continue
+        model, index = one
+        wanted = index.get("metadata")
         total = wanted.get("total_size") if isinstance(wanted, dict) else None
         if not isinstance(total, int):
-            continue
+            continue  # an index need not tell
         there = sum(shard.stat().st_size for shard in model.glob("*.safetensors") if shard.is_file())
         free = shutil.disk_usage(model).free
         if total - there > free:
@@ -137,18 +159,29 @@ def no_room(world: World) -> Iterator[Report]:
     old for the model, and the server ends, or falls back to a slow general way.""",
 )
 def model_unknown(world: World) -> Iterator[Report]:
+    if away := elsewhere(world):
+        yield away
+        return
     for container in world.containers:
         register = world.package_file(container, "model_executor/models/registry.py")
         if register is None:
             continue
-        argv = " ".join(map(str, container.inspect.get("Args") or []))
-        for mount, model in _mounted_models(container):
-            names = _json(model / "config.json").get("architectures")
-            hub = model.parent.parent.name.removeprefix("models--").replace("--", "/")
-            if not isinstance(names, list) or not (str(mount.get("Destination")) in argv or hub in argv.split()):
+        argv = _argv(container)
+        for one in _mounted_models(world, container):
+            if isinstance(one, Unseen):
+                yield one
                 continue
-            unknown = [str(name) for name in names if f'"{name}"'.encode() not in register]
-            if unknown and len(unknown) == len(names):
+            mount, model = one
+            hub = model.parent.parent.name.removeprefix("models--").replace("--", "/")
+            if not (str(mount.get("Destination")) in argv or hub in argv.split()):
+                continue
+            config = _json(model / "config.json")
+            if isinstance(config, PatchkitError):
+                yield Unseen.of(config)
+                continue
+            names = config.get("architectures")
+            unknown = [str(name) for name in names or () if f'"{name}"'.encode() not in register]
+            if isinstance(names, list) and unknown and len(unknown) == len(names):
                 yield Report(
                     f"it knows no {', '.join(unknown)}",
                     where=f"{container.name}: {model}",
@@ -191,9 +224,10 @@ def _memory() -> str:
 
 
 def _text(file: Path) -> str:
+    """The text of a file of the kernel's; empty where there is none, as each driver has others."""
     try:
         return file.read_text(errors="replace").strip()
-    except OSError:
+    except FileNotFoundError:
         return ""
 
 
@@ -201,40 +235,87 @@ def _gib(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
-def _models(world: World) -> list[Path]:
-    """Every folder of a model that some container has mounted."""
-    return sorted({model for container in world.containers for _, model in _mounted_models(container)})
+def _indexes(world: World) -> Iterator[tuple[Path, dict[str, Any]] | Unseen]:
+    """Every model in shards that some container has mounted, and its index."""
+    if away := elsewhere(world):
+        yield away
+        return
+    found = [one for container in world.containers for one in _mounted_models(world, container)]
+    yield from dict.fromkeys(one for one in found if isinstance(one, Unseen))
+    for model in sorted({one[1] for one in found if not isinstance(one, Unseen)}):
+        index = _json(model / _INDEX) if (model / _INDEX).is_file() else None
+        if isinstance(index, PatchkitError):
+            yield Unseen.of(index)
+        elif index is not None:
+            yield model, index
 
 
-def _mounted_models(container: Container) -> Iterator[tuple[Mapping[str, Any], Path]]:
-    """Models in a mounted folder itself, or in a cache of the Hugging Face hub not far below it. Never the whole tree:
-    somebody may have mounted the whole disk."""
+def _mounted_models(world: World, container: Container) -> Iterator[tuple[Mapping[str, Any], Path] | Unseen]:
+    """The models in a container's mounted folders."""
     for mount in container.mounts:
-        source = Path(str(mount.get("Source", "")))
-        if mount.get("Type") != "bind" or not source.is_dir():
+        source, target = Path(str(mount.get("Source", ""))), str(mount.get("Destination"))
+        for folder in _places(source) if mount.get("Type") == "bind" else ():
+            holds = or_why(partial(_holds_model, folder)) if isinstance(folder, Path) else folder
+            if isinstance(folder, Path) and holds is True:
+                yield mount, folder
+            elif isinstance(holds, PatchkitError) and world.concerns(container):
+                # One that the server does not name, such as lost+found, is not taken for a folder of models.
+                place = f"{target}/{folder.relative_to(source)}" if isinstance(folder, Path) else target
+                if place == target or "models--" in place or place in _argv(container):
+                    yield Unseen.of(holds)
+
+
+def _places(source: Path) -> Iterator[Path | PatchkitError]:
+    """Where a model may lie: in a mounted folder itself, right below, or in a cache of the Hugging Face hub not far
+    below. Never the whole tree: somebody may have mounted the whole disk."""
+    below = or_why(partial(_listed, source))
+    if isinstance(below, PatchkitError):
+        yield below
+        return
+    yield source
+    yield from below
+    for above in ("", "*/", "*/*/"):
+        for hub in sorted(source.glob(f"{above}models--*")):
+            kept = or_why(partial(_listed, hub / "snapshots"))
+            yield from [kept] if isinstance(kept, PatchkitError) else kept
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _holds_model(folder: Path) -> bool:
+    for name in ("config.json", _INDEX):
+        try:
+            (folder / name).stat()
+        except (FileNotFoundError, NotADirectoryError):
             continue
-        hubs = [f"{above}models--*/snapshots/*" for above in ("", "*/", "*/*/")]
-        found = {file.parent for where in (".", "*", *hubs) for file in source.glob(f"{where}/config.json")}
-        found |= {file.parent for where in (".", "*", *hubs) for file in source.glob(f"{where}/{_INDEX}")}
-        for model in sorted(found):
-            yield mount, model
+        return True
+    return False
 
 
-def _missing(index: Path) -> list[str]:
-    try:
-        shards = set(_json(index)["weight_map"].values())
-    except (KeyError, TypeError, AttributeError):
-        return [index.name]
-    return sorted(str(shard) for shard in shards if not (index.parent / str(shard)).is_file())
+def _json(file: Path) -> dict[str, Any] | PatchkitError:
+    """The object in a file of a model's; empty where there is no such file."""
+
+    def read() -> dict[str, Any]:
+        try:
+            found = json.loads(file.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise BadInput("bad-json", "it holds no JSON object", where=str(file), remedy=_AGAIN)
+        return found
+
+    return or_why(read)
 
 
-def _json(file: Path) -> dict[str, Any]:
-    """The object in a file; empty where there is none."""
-    try:
-        found = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+def _argv(container: Container) -> str:
+    return " ".join(map(str, container.inspect.get("Args") or []))
 
 
 def _needs_dri(container: Container) -> bool:
