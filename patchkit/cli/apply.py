@@ -9,7 +9,7 @@ import click
 
 from patchkit import api
 from patchkit.cli import options, show
-from patchkit.cli.options import refuse_beside
+from patchkit.cli.options import given_again, refuse_beside
 from patchkit.cli.render import clean, document, print_json
 from patchkit.cli.verify import tell_verdict
 from patchkit.deliver.receipt import level_json
@@ -165,7 +165,10 @@ def _next(done: api.Applied, image: str, named: bool) -> str:
     load = "" if loaded else f"load it: skopeo copy {done.delivered} docker-daemon:NAME:TAG; then "
     if named and done.overlay_path:
         return f"{load}docker compose -f compose.yaml -f {done.overlay_path} up -d"
-    fitted = f"{load}fit the overlay to your services: patchkit compose --image {image} -f compose.yaml"
+    from patchkit.cli.compose import command as compose
+
+    given = given_again(compose, "image", "as_json")
+    fitted = f"{load}fit the overlay to your services: patchkit compose --image {image} -f compose.yaml{given}"
     if done.overlay_path:
         return f"{fitted}; where the service is called {done.services[0]} the overlay above will do"
     return fitted

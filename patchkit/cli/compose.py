@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -105,6 +106,10 @@ def command(
         click.echo("\n".join(str(path) for path in written))
     else:
         click.echo(text, nl=False)
+    overlay = target or composed.applied.overlay_path
+    if form == "compose" and overlay and not proven and worst(findings) != "error":
+        below = " ".join(f"-f {shlex.quote(str(each))}" for each in files or ["compose.yaml"])
+        click.echo(clean(f"next: docker compose {below} -f {shlex.quote(str(overlay))} up -d"), err=True)
     return 1 if worst(findings) == "error" else proven
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,6 +63,22 @@ def refuse_beside(option: str, *names: str) -> None:
     ]
     if given:
         raise click.UsageError(f"{', '.join(given)}: without effect beside {option}, leave it out")
+
+
+def given_again(command: click.Command, *leave: str) -> str:
+    """The options of this call that ``command`` takes too, as they are to be given to it, each behind a blank: what is
+    proposed next must not do another thing for want of one. Parameters named in ``leave`` are left out."""
+    context = click.get_current_context()
+    taken = {opt for each in command.params for opt in each.opts}
+    words = []
+    for each in context.command.params:
+        given = context.get_parameter_source(str(each.name)) is ParameterSource.COMMANDLINE
+        if not given or each.name in leave or not isinstance(each, click.Option) or each.opts[0] not in taken:
+            continue
+        value = context.params[str(each.name)]
+        for one in value if each.multiple else (value,):
+            words += [each.opts[0]] if each.is_flag else [each.opts[0], str(one)]
+    return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 def looking(function: F) -> F:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -18,9 +20,24 @@ def test_apply_names_the_service_of_its_overlay_and_the_command_that_fits_it_to_
     out = patchkit("apply", "--image", image, *tiny, status=0).out
     assert "(service tiny)" in out
     assert f"patchkit compose --image {image} -f compose.yaml" in out
+    assert f"patchkit compose --image {image} -f compose.yaml {' '.join(tiny)}" in out
     named = patchkit("apply", "--image", image, *tiny, "--service", "mine", status=0).out
     assert "(service mine)" in named
     assert "next: docker compose -f compose.yaml -f " in named
+
+
+def test_what_apply_proposes_delivers_the_same_way_and_compose_names_the_command_that_starts_it(
+    fixture_image, scratch, patchkit, tiny, tmp_path
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    (tmp_path / "compose.yaml").write_text(f"services:\n  mine:\n    image: {image}\n")
+    out = patchkit("apply", "--image", image, *tiny, "--mode", "bind", "--output", "a b", status=0).out
+    (command,) = re.findall(r"patchkit (compose .*?)(?:;|$)", out, re.MULTILINE)
+    done = patchkit(*shlex.split(command), status=0)
+    assert yaml.safe_load(done.out)["services"]["mine"]["volumes"], "by mounts, as apply did"
+    overlay = tmp_path / "a b/compose.patchkit.yaml"
+    assert f"next: docker compose -f compose.yaml -f '{overlay}' up -d" in done.err
+    assert yaml.safe_load(overlay.read_text()) == yaml.safe_load(done.out)
 
 
 def test_a_guard_over_mounts_leaves_the_services_own_command_behind_it(

@@ -19,7 +19,9 @@ def test_a_proof_that_failed_and_what_the_delivery_left_are_told(
 ) -> None:
     levels = [Level(name, state if name == "bytes" else "passed") for name in LEVELS]
     left = Finding("platform-left", "warning", "linux/arm64 was left out", where="x:1")
-    applied = SimpleNamespace(platforms=[SimpleNamespace(proof=SimpleNamespace(levels=levels))], findings=(left,))
+    applied = SimpleNamespace(
+        platforms=[SimpleNamespace(proof=SimpleNamespace(levels=levels))], findings=(left,), overlay_path=None
+    )
     composed = SimpleNamespace(applied=applied, findings=(), overlay="services: {}\n", services=())
     monkeypatch.setattr(compose, "compose_delivery", lambda *args, **named: composed)
     done = CliRunner().invoke(compose.command, ["--image", "x:1"], standalone_mode=False)
