@@ -25,6 +25,7 @@ def main() -> int:
     print("# An image as Intel ships it: vLLM in /opt/venv, and a second copy in the working folder, /workspace/vllm.")
     os.chdir(DEMO)
     image = "oci:vllm-xpu:nightly"
+    program = Path(sys.executable).with_name("patchkit")
     worst = 0
     for command in (
         ["patchkit", "status", "--image", image],
@@ -32,9 +33,11 @@ def main() -> int:
         ["patchkit", "verify", "--image", f"{image}-patchkit"],
     ):
         print(f"\n$ {shlex.join(command)}", flush=True)
-        program = Path(sys.executable).with_name(command[0])
         worst = max(worst, subprocess.run([program, *command[1:]]).returncode)
-    print(f"\n# Everything of this demo lies in {DEMO}", flush=True)
+    print(
+        f"\n# Everything of this demo lies in {DEMO}: the commands above run there, with {program} as patchkit",
+        flush=True,
+    )
     return worst
 
 
