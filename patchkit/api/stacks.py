@@ -15,11 +15,16 @@ from patchkit.deliver.output import write_file
 from patchkit.errors import BadInput, Refused
 from patchkit.findings import Finding
 from patchkit.images import parse_reference
-from patchkit.images.model import Image
+from patchkit.images.model import Filesystem, Image, Mount
 from patchkit.plan import Plan
+from patchkit.proof.mounted import MountedFiles
 from patchkit.proof.verdict import refuse_errors
-from patchkit.site.facts import site_facts
+from patchkit.site.copies import find_copies
+from patchkit.site.entry import doubts
 from patchkit.site.launch import launch_of, service_config
+from patchkit.site.model import Copy
+from patchkit.site.static import search_of
+from patchkit.site.view import View
 from patchkit.stack import compose_model, kustomize
 from patchkit.stack.compose_model import Model, Service
 from patchkit.stack.overlay import OverlayMount
@@ -177,7 +182,8 @@ def _services(model: Model | None, plan: Plan, image: Image, delivery: Delivery)
 def _check(
     model: Model, services: Sequence[Service], plan: Plan, origin: Image, options: Options, delivery: Delivery
 ) -> list[Finding]:
-    compose_model.refuse_covered(model, services, [file.image_path for file in plan.files])
+    image_files = View(origin.fs)
+    compose_model.refuse_covered(model, services, [file.image_path for file in plan.files], image_files.real)
     inner = json.loads(origin.config).get("config") or {}
     others = [each for each in services if each.entrypoint or (each.command and not inner.get("Entrypoint"))]
     if delivery.guard and others:
@@ -190,7 +196,8 @@ def _check(
     findings = []
     manifest = plan.match.manifest
     for service in services:
-        launch = launch_of(service_config(service.raw, json.loads(origin.config)), origin.fs, options.launch)
+        files = _files_of(service, origin, image_files)
+        launch = launch_of(service_config(service.raw, json.loads(origin.config)), files, options.launch)
         where = f"service {service.name}"
         refuse_errors(setting_findings(manifest.refused_env, launch.env, where))
         if launch.form == "unknown":
@@ -206,19 +213,42 @@ def _check(
             )
             continue
         # Read only: variables that the service sets are not to be given to programs before somebody looked at them.
-        site = site_facts(origin, launch, manifest.package, (), decoys=manifest.decoys, run=False)
-        if site.winner is None or site.winner.root != plan.copy.root:
-            imported = site.winner.root if site.winner else f"no copy of {manifest.package}"
+        copies = find_copies(files, launch, manifest.package, decoys=manifest.decoys)
+        winner = next((copy for copy in copies if copy.serves), None)
+        started = f"it starts {launch.source or launch.interpreter}"
+        if winner is None or winner.root != plan.copy.root:
+            imported = winner.root if winner else f"no copy of {manifest.package}"
             raise Refused(
                 "other-copy",
                 f"it imports {imported}, and the image's own start {plan.copy.root}",
                 where=where,
-                remedy=f"patch the copy that it imports: --copy {site.winner.root}"
-                if site.winner
-                else f"look where it lies: patchkit resolve --image {plan.reference}",
-                details=[f"it starts {launch.source or launch.interpreter}"],
+                remedy=_other_copy_remedy(winner, plan, image_files),
+                details=[started],
             )
+        view = View(files)
+        doubted = doubts(view, search_of(view, launch), launch, manifest.package)
+        if doubted:
+            remedy = "start it so that the patched copy comes first, or name the start that does: --launch"
+            raise Refused("other-copy", doubted[0], where=where, remedy=remedy, details=[*doubted[1:], started])
     return findings
+
+
+def _files_of(service: Service, origin: Image, image_files: View) -> Filesystem:
+    """The image's files with those folders and files of this machine over them that the service mounts. What lies in
+    a volume, or on the machine of another engine, only its container shows."""
+    engine = getattr(origin, "engine", None)
+    if engine is not None and engine.is_remote:
+        return origin.fs
+    bound = [each for each in service.mounts if each.kind == "bind" and Path(each.source).exists()]
+    return MountedFiles(origin.fs, [Mount(each.source, image_files.real(each.target)) for each in bound])
+
+
+def _other_copy_remedy(winner: Copy | None, plan: Plan, image_files: View) -> str:
+    if winner is None:
+        return f"look where it lies: patchkit resolve --image {plan.reference}"
+    if not image_files.exists(winner.root):
+        return f"take the mount that brings {winner.root} away, or patch what is mounted: patchkit patch apply"
+    return f"patch the copy that it imports: --copy {winner.root}"
 
 
 def _settings(services: Sequence[Service]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from patchkit.errors import BadInput, Refused, Unreachable
-from patchkit.images import sandbox
+from patchkit.images import paths, sandbox
 from patchkit.images.daemon_files import ArchiveFilesystem
 from patchkit.images.engine import Engine, EngineError, Json, as_digest
 from patchkit.images.hostfs import HostFilesystem
@@ -149,9 +149,14 @@ class Container:
         )
 
     def mount_over(self, path: str) -> Mounted | None:
-        """The mount that a path inside belongs to: what is there is not the image's."""
-        around = [one for one in self.mounts if path == one.target or path.startswith(one.target.rstrip("/") + "/")]
-        return max(around, key=lambda one: len(one.target), default=None)
+        """The mount that a real path inside belongs to: what is there is not the image's."""
+        around = [each for each in self._places if path == each[0] or path.startswith(each[0].rstrip("/") + "/")]
+        return max(around, key=lambda each: len(each[0]), default=(path, None))[1]
+
+    @cached_property
+    def _places(self) -> list[tuple[str, Mounted]]:
+        """Where each mount really lies: engines follow links in a mount's target, and tell it as it was given."""
+        return [(paths.realpath(self.fs, one.target), one) for one in self.mounts]
 
     # -- its files and programs ------------------------------------------------------------------------------------
 

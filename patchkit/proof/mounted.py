@@ -5,15 +5,17 @@ from __future__ import annotations
 import posixpath
 import stat
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from patchkit.errors import Refused
+from patchkit.images.hostfs import HostFilesystem
 from patchkit.images.model import MAX_READ, Entry, Filesystem, Mount, kind_of
 
 
 class MountedFiles:
-    """A file system with files of this machine laid over it. Only single files are mounted by patchkit; folders on the
-    way to them that are missing are made by the engine."""
+    """A file system with files and folders of this machine laid over it. Folders on the way to them that are missing
+    are made by the engine."""
 
     def __init__(self, below: Filesystem, mounts: Sequence[Mount]) -> None:
         self._below = below
@@ -27,9 +29,11 @@ class MountedFiles:
     def lstat(self, path: str) -> Entry | None:
         source = self._sources.get(path)
         if source is None:
-            found_below = self._below.lstat(path)
-            made = found_below is None and path in self._children
-            return Entry(path, "dir", 0o755, 0, 0) if made else found_below
+            files, inside = self._at(path)
+            found_there = files.lstat(inside)
+            if found_there is None:
+                return Entry(path, "dir", 0o755, 0, 0) if path in self._children else None
+            return replace(found_there, path=path)
         try:
             found = source.stat()
         except OSError:
@@ -41,7 +45,8 @@ class MountedFiles:
     def read(self, path: str, limit: int = MAX_READ) -> bytes:
         source = self._sources.get(path)
         if source is None:
-            return self._below.read(path, limit)
+            files, inside = self._at(path)
+            return files.read(inside, limit)
         if not source.is_file():
             raise FileNotFoundError(path)
         if source.stat().st_size > limit:
@@ -49,5 +54,15 @@ class MountedFiles:
         return source.read_bytes()
 
     def listdir(self, path: str) -> Sequence[str]:
-        added = self._children.get(path, set())
-        return sorted({*added, *(self._below.listdir(path) if self._below.lstat(path) is not None else ())})
+        files, inside = self._at(path)
+        names = files.listdir(inside) if files.lstat(inside) is not None else ()
+        return sorted({*self._children.get(path, ()), *names})
+
+    def _at(self, path: str) -> tuple[Filesystem, str]:
+        """Whose files lie there, and what the path is called among them: the nearest mount's, else those below."""
+        above = path
+        while above != "/":
+            if above in self._sources:
+                return HostFilesystem(str(self._sources[above])), path[len(above) :] or "/"
+            above = posixpath.dirname(above)
+        return self._below, path

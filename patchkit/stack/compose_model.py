@@ -12,7 +12,7 @@ import posixpath
 import re
 import shutil
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -232,20 +232,38 @@ def choose(model: Model, names: Collection[str], service: str | None = None) -> 
     return (found[0],)
 
 
-def refuse_covered(model: Model, services: Sequence[Service], targets: Sequence[str]) -> None:
+def laid_over(service: Service) -> tuple[Mounted, ...]:
+    """All that lies over the image's files: volumes, and what has keys of its own, ``tmpfs``, ``configs``, ``secrets``.
+    One without a target lies where no package is."""
+    raw = service.raw
+    found = [Mounted("tmpfs", "", str(each).partition(":")[0], read_only=False) for each in _many(raw.get("tmpfs"))]
+    for kind in ("config", "secret"):
+        given = [each for each in _many(raw.get(f"{kind}s")) if isinstance(each, Mapping) and each.get("target")]
+        found += [Mounted(kind, str(each.get("source", "")), str(each["target"]), read_only=True) for each in given]
+    return (*service.mounts, *found)
+
+
+def _many(value: Any) -> list[Any]:
+    return [value] if isinstance(value, str) else list(value or ())
+
+
+def refuse_covered(
+    model: Model, services: Sequence[Service], targets: Sequence[str], real: Callable[[str], str]
+) -> None:
     """Refuse where the compose files already mount something over a patched file: Compose replaces a volume of the
-    same target whole, and below a mounted folder it is not the image's file that runs.
+    same target whole, and below a mounted folder it is not the image's file that runs. ``real`` follows the image's
+    symlinks, as an engine does with a mount's target.
 
     Raises:
         patchkit.errors.Refused: ``target-mounted`` with one detail a mount.
     """
     found = [
-        f"{service.name}: {target} lies {'at' if _clean(mounted.target) == _clean(target) else 'below'} the "
+        f"{service.name}: {target} lies {'at' if real(_clean(mounted.target)) == target else 'below'} the "
         f"{mounted.kind} mount {mounted.source or '(anonymous)'}:{mounted.target}"
         for service in services
         for target in targets
-        for mounted in service.mounts
-        if covers(mounted.target, target)
+        for mounted in laid_over(service)
+        if covers(real(_clean(mounted.target)), target)
     ]
     if found:
         raise Refused(

@@ -178,12 +178,17 @@ def test_a_read_only_container_is_refused_with_the_reason(docker_place: Place) -
         container.put([Change(_FILE, b"new")], PYTHON)
 
 
-def test_a_file_on_a_mount_is_not_changed_since_that_would_reach_the_host(docker_place: Place, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("target", "real"), [("/opt/shown", "/opt/shown"), (f"{SITE.replace('/lib/', '/lib64/')}/shown", f"{SITE}/shown")]
+)
+def test_a_file_on_a_mount_is_not_changed_since_that_would_reach_the_host(
+    docker_place: Place, tmp_path: Path, target: str, real: str
+) -> None:
     (tmp_path / "file.py").write_text("the host's")
-    mounts = [{"Type": "bind", "Source": str(tmp_path), "Target": "/opt/shown"}]
+    mounts = [{"Type": "bind", "Source": str(tmp_path), "Target": target}]
     with _running(docker_place, HostConfig={"Mounts": mounts}) as container:
         with pytest.raises(Refused) as caught:
-            container.put([Change("/opt/shown/file.py", b"ours")], PYTHON)
+            container.put([Change(f"{real}/file.py", b"ours")], PYTHON)
         assert caught.value.code == "on-a-mount"
     assert (tmp_path / "file.py").read_text() == "the host's"
 

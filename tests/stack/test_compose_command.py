@@ -112,15 +112,37 @@ def test_a_mount_over_a_patched_file_is_refused_before_anything_is_written(
             1,
         ),
         ("{image: IMAGE, comand: x}", "compose-invalid", 2),
+        ("{image: IMAGE, volumes: ['./src:/src'], environment: {PYTHONPATH: /src}}", "other-copy", 1),
+        (f"{{image: IMAGE, volumes: ['./src:/src', './src/first.pth:{SITE}/a.pth']}}", "other-copy", 1),
+        ("{image: IMAGE, volumes: ['./src/start.py:/opt/venv/bin/vllm']}", "other-copy", 1),
+        (
+            "{image: IMAGE, volumes: ['./src/vllm:/opt/venv/lib64/python3.11/site-packages/vllm']}",
+            "target-mounted",
+            1,
+        ),
     ],
 )
 def test_an_overlay_that_would_patch_nothing_is_refused(
     image: str, tmp_path: Path, service: str, code: str, status: int
 ) -> None:
+    source = tmp_path / "src"
+    (source / "vllm").mkdir(parents=True)
+    (source / "vllm/__init__.py").touch()
+    (source / "first.pth").write_text("import sys; sys.path.insert(0, '/src')\n")
+    start = "#!/opt/venv/bin/python3\nimport sys\nsys.path.insert(0, '/workspace/vllm')\nimport vllm\n"
+    (source / "start.py").write_text(start)
+    (source / "start.py").chmod(0o755)
     file = stack(tmp_path, f"services: {{one: {service.replace('IMAGE', repr(image))}}}\n")
     done = call(tmp_path, "--image", image, "-f", file, status=status)
     assert code in done.stderr
     assert not (tmp_path / ".patchkit").exists()
+
+
+def test_folders_that_a_service_mounts_beside_the_package_are_no_matter(image: str, tmp_path: Path) -> None:
+    (tmp_path / "src/vllm").mkdir(parents=True)
+    (tmp_path / "src/vllm/__init__.py").touch()
+    text = f"services: {{one: {{image: '{image}', volumes: ['./src:/data', './gone:/gone'], tmpfs: /tmp}}}}\n"
+    call(tmp_path, "--image", image, "-f", stack(tmp_path, text))
 
 
 def test_a_service_whose_start_cannot_be_read_is_warned_about(image: str, tmp_path: Path) -> None:

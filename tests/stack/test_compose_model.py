@@ -73,15 +73,38 @@ def test_an_overlay_that_would_change_nothing_is_refused(tmp_path: Path, service
 def test_a_mount_over_a_patched_file_is_refused(tmp_path: Path, mount: str) -> None:
     model = read(tmp_path, f"services: {{flint: {{image: x, volumes: ['/host:{mount}']}}}}")
     with pytest.raises(Refused) as caught:
-        compose_model.refuse_covered(model, model.services, ["/opt/venv/vllm/norm.py"])
+        compose_model.refuse_covered(model, model.services, ["/opt/venv/vllm/norm.py"], str)
+    assert caught.value.code == "target-mounted"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "tmpfs: '/opt/venv/vllm:size=1m'",
+        "tmpfs: [/tmp, /opt/venv]",
+        "configs: [{source: c, target: /opt/venv/vllm/norm.py}]",
+        "secrets: [{source: s, target: /opt/venv/vllm/norm.py}]",
+        "volumes: ['data:/opt/link/vllm']",
+    ],
+)
+def test_whatever_lies_over_a_patched_file_is_refused_also_through_a_link(tmp_path: Path, keys: str) -> None:
+    top = "configs: {c: {content: x}}\nsecrets: {s: {environment: S}}\nvolumes: {data: }"
+    model = read(tmp_path, f"services: {{flint: {{image: x, {keys}}}}}\n{top}")
+
+    def real(path: str) -> str:
+        return path.replace("/opt/link", "/opt/venv")
+
+    with pytest.raises(Refused) as caught:
+        compose_model.refuse_covered(model, model.services, ["/opt/venv/vllm/norm.py"], real)
     assert caught.value.code == "target-mounted"
 
 
 def test_a_mount_beside_a_patched_file_is_no_matter(tmp_path: Path) -> None:
     model = read(
-        tmp_path, "services: {flint: {image: x, volumes: ['/host:/opt/venv/vllm/norm.p', 'v:/opt/ve']}}\nvolumes: {v: }"
+        tmp_path,
+        "services: {flint: {image: x, volumes: ['/host:/opt/venv/vllm/norm.p', 'data:/opt/ve']}}\nvolumes: {data: }",
     )
-    compose_model.refuse_covered(model, model.services, ["/opt/venv/vllm/norm.py"])
+    compose_model.refuse_covered(model, model.services, ["/opt/venv/vllm/norm.py"], str)
 
 
 def test_what_compose_refuses_is_told_in_its_words_with_the_file(tmp_path: Path) -> None:
