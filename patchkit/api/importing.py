@@ -17,7 +17,7 @@ from patchkit.catalog.load import load_catalog
 from patchkit.errors import BadInput, Refused, Unreachable
 from patchkit.images.engine import Engine
 from patchkit.lifecycle import container, edit, importing, releases
-from patchkit.lifecycle.files import changing
+from patchkit.lifecycle.files import changing, write_all
 from patchkit.lifecycle.importing import Piece
 from patchkit.lifecycle.save import Changes, Draft, Saved, save
 from patchkit.plan import digest_of
@@ -62,7 +62,8 @@ def import_change(
 ) -> tuple[Source, list[Saved]]:
     """Make patches of a file, a URL, ``-`` (standard input), a quilt series, or a folder of full files.
 
-    All of them are drawn against the image's or release's own files before the first is written.
+    All of them are drawn against the image's or release's own files before the first is written, and written or not
+    together.
 
     Raises:
         patchkit.errors.BadInput: ``no-such-change``, ``malformed-patch``, ``unsafe-path``, ``strip-unclear``,
@@ -165,14 +166,20 @@ def _change(found: Source, patches: Sequence[str]) -> str:
 
 
 def _save(found: Source, changes: Sequence[_Change]) -> list[Saved]:
-    saved = []
+    """All of them or none: what was written before one failed is taken back."""
+    saved: list[Saved] = []
     version = found.release.version
     with changing(found.catalog.root):
-        for each in changes:
-            catalog = load_catalog(found.catalog.root)
-            manifest = sources.choose_manifest(catalog, found.manifest.name)
-            prose = each.prose.with_field("Applies-To", f"{manifest.package} {version}")
-            saved.append(save(catalog, manifest, Draft(each.id, each.changes, prose, version, found.python)))
+        before = {found.manifest.path: found.manifest.path.read_bytes()}
+        try:
+            for each in changes:
+                catalog = load_catalog(found.catalog.root)
+                manifest = sources.choose_manifest(catalog, found.manifest.name)
+                prose = each.prose.with_field("Applies-To", f"{manifest.package} {version}")
+                saved.append(save(catalog, manifest, Draft(each.id, each.changes, prose, version, found.python)))
+        except BaseException:
+            write_all({**before, **{each.path: None for each in saved if each.changed}})
+            raise
     return saved
 
 
@@ -273,7 +280,12 @@ def _overlays(
     if image:
         found = sources.from_image(image, list(files), options)
     if not wanted.force:
-        _refuse_older(files, found, index)
+        try:
+            _refuse_older(files, found, index)
+        except (Refused, Unreachable) as error:
+            if error.code != "overlay-of-another-release":
+                error.remedy = f"{error.remedy}; or, where they were made from {found.release.label} for sure: --force"
+            raise
     name = folder.absolute().name
     change = _Change(
         wanted.name or importing.slug(name), _against(found, files), _prose(wanted, f"other, full files from {name}")

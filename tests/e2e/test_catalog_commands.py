@@ -136,6 +136,24 @@ def test_a_series_of_which_one_does_not_fit_leaves_nothing_behind(mine, tmp_path
     refused = mine("import", "quilt", "--version", VERSION, "-m", "x", status=1)
     assert "two: " in refused.err
     assert tree_of(tmp_path / "mine") == before
+    (quilt / "one.patch").write_bytes(b"Description: First\n\n" + a_diff(logger))
+    (quilt / "two.patch").write_bytes(write({}, {"vllm/without_a_reason.py": b"x = 1\n"}))
+    refused = mine("import", "quilt", "--version", VERSION, status=2)
+    assert "two: the patch needs a reason" in refused.err
+    assert tree_of(tmp_path / "mine") == before
+    mine("import", "quilt", "--version", VERSION, "-m", "Second", status=0)
+
+
+def test_full_files_that_no_index_can_be_asked_about_are_taken_on_the_persons_word(patchkit, fixture_layout, tmp_path):
+    image = f"oci:{fixture_layout('pure')}:latest"
+    patchkit("init", "mine", "--package", "tinyserve", "--image", "*", status=0)
+    place = tmp_path / "full/tinyserve/ops/scale.py"
+    place.parent.mkdir(parents=True)
+    place.write_text("FACTOR = 2\n")
+    nowhere = ["--index", "http://127.0.0.1:9/simple"]
+    call = ["import", "full", "--image", image, "--catalog", "mine", "-m", "Mine", *nowhere]
+    assert "for sure: --force" in patchkit(*call, status=3).err
+    patchkit(*call, "--force", status=0)
 
 
 def test_imports_at_the_same_time_lose_nothing(mine, tmp_path, logger):
