@@ -99,6 +99,12 @@ def tell_verdict(levels: Sequence[Level], require: Sequence[str]) -> int:
         short = [each for each in levels if each.state == "failed" or (each.name in must and each.state != "passed")]
         told = ", ".join(f"{each.name} {each.state}{f' ({each.cause})' if each.cause else ''}" for each in short)
         click.echo(clean(f"error: not proven: {told} [not-proven]"), err=True)
+        asked = [each.name for each in short if each.name in require and each.state != "failed"]
+        if len(asked) == len(short):
+            helps = f"take away what stands in its way, told above; or ask for less: no --require {' '.join(asked)}"
+        else:
+            helps = "look for the cause: patchkit doctor"
+        click.echo(f"next: {helps}", err=True)
     return status
 
 

@@ -83,7 +83,7 @@ def test_a_container_that_an_overlay_started_by_an_id_is_matched_by_the_name_beh
 def test_a_proof_that_falls_short_says_so_at_the_end(fixture_image, scratch, patchkit):
     image = scratch.tagged(fixture_image("xpu"), "vllm-xpu:nightly")
     done = patchkit("apply", "--image", image, "--require", "imports", status=1)
-    assert "error: not proven: imports blocked (torch) [not-proven]" in done.err
+    assert "error: not proven: imports blocked (torch) [not-proven]\nnext: take away what stands in its way" in done.err
     assert "not proven" not in patchkit("apply", "--image", image, status=0).err
 
 
