@@ -18,7 +18,7 @@ from patchkit.deliver import output
 from patchkit.deliver.container import LiveContainer, mount_findings, put_plan
 from patchkit.deliver.receipt import Receipt, files_of, receipt_of, to_bytes
 from patchkit.deliver.receipt import load as load_receipt
-from patchkit.errors import Refused, Unreachable
+from patchkit.errors import Refused
 from patchkit.findings import Finding, counted
 from patchkit.images import edit
 from patchkit.images.containers import Container
@@ -26,8 +26,9 @@ from patchkit.images.daemon import DaemonImage
 from patchkit.images.engine import Engine, engine
 from patchkit.plan import Plan
 from patchkit.proof.gpus import gpu_findings
-from patchkit.proof.processes import process_findings
+from patchkit.proof.processes import judge, look_for, process_findings
 from patchkit.proof.prove import prove
+from patchkit.proof.started import started_findings
 from patchkit.proof.verdict import refuse_errors
 from patchkit.site.probe import Question, ask
 
@@ -151,7 +152,9 @@ def verify_container(
         findings += gpu_findings(promises.gpus, proof.gpus, name)
         findings += setting_findings(promises.refused_env, launch.env, name)
         if options.run:
-            findings += process_findings(live, launch, expectations, name, promises.refused_env)
+            inside = look_for(live, launch, expectations, promises.refused_env)
+            findings += judge(inside, launch, name, promises.refused_env)
+            findings += started_findings(live.fs, inside, launch, expectations, name) if inside else ()
         return Verified(live.reference, receipt, proof, tuple(findings))
 
 
@@ -170,12 +173,7 @@ def connect(host: str | None) -> Engine:
 
 def _refuse_stopped(live: LiveContainer) -> None:
     if not live.can_run:
-        raise Unreachable(
-            "not-running",
-            "the container does not run",
-            where=live.container.name,
-            remedy=f"docker start {live.container.name}",
-        )
+        raise live.container.stopped()
 
 
 def _container_receipt(live: LiveContainer, folder: Path) -> tuple[Receipt, list[Finding]]:

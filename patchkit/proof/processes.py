@@ -106,8 +106,14 @@ def process_findings(
     """What the processes of a running container tell against the patches: an error for each Python that started before
     a patched file was there, or with a refused setting that is not the launch's, which stands for all; a warning for
     another environment than the launch's in what decides imports."""
-    files, names = [item.path for item in expectations], [one.name for one in refused]
-    return tuple(judge(look_inside(target, launch, files, names=names), launch, where, refused))
+    return tuple(judge(look_for(target, launch, expectations, refused), launch, where, refused))
+
+
+def look_for(
+    target: Runnable, launch: Launch, expectations: Sequence[Expectation], refused: Sequence[RefusedEnv] = ()
+) -> Inside | None:
+    """The look that ``judge`` needs."""
+    return look_inside(target, launch, [item.path for item in expectations], names=[one.name for one in refused])
 
 
 def judge(inside: Inside | None, launch: Launch, where: str, refused: Sequence[RefusedEnv] = ()) -> Iterator[Finding]:

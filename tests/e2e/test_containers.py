@@ -220,3 +220,17 @@ def test_the_same_image_is_proven_on_several_engines_at_once_one_line_each(
         engine_by_tcp,
         "tcp://127.0.0.1:9",
     ]
+
+
+def test_a_container_whose_server_was_started_otherwise_than_named_is_not_proven(
+    fixture_image, scratch, patchkit, tiny, running
+):
+    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+    patchkit("apply", "--image", image, *tiny, status=0)
+    start = "${NOTHING:-/usr/bin/python3} ${NOTHING} -m tinyserve serve"
+    container = running(f"{image}-patchkit", entrypoint=["/bin/sh", "-c", start])
+    assert answers(container) == [7, 7]
+    named = ("--launch", "tinyserve serve")
+    done = patchkit("verify", "--container", container.name, *named, *tiny, "--json", status=1)
+    assert set(done.levels.values()) == {"passed"}
+    assert finding_ids(done) == {"process-other-copy"}
