@@ -16,6 +16,7 @@ from patchkit.catalog.model import Gpus
 from patchkit.cli.doctor import command
 from patchkit.doctor.asking import once
 from patchkit.doctor.checks import engine as engine_checks
+from patchkit.doctor.checks import host as host_checks
 from patchkit.doctor.model import CHECKS, Check, Report
 from patchkit.doctor.run import examine
 from patchkit.doctor.world import Container, Question, Seen, World
@@ -448,3 +449,19 @@ def test_gpus_that_a_container_does_not_tell_are_not_taken_for_none(monkeypatch)
     here = world(container(), verified={"vllm": proven()}, looks={"vllm": Seen(LAUNCH, Inside(()), GONE)})
     (unseen,) = told(here, monkeypatch, "gpu-refused")
     assert (unseen.severity, unseen.where) == ("error", "vllm")
+
+
+def test_a_card_of_which_the_kernel_gives_no_answer_is_told(tmp_path, nowhere, monkeypatch):
+    (tmp_path / "card0/device").mkdir(parents=True)
+    (tmp_path / "card0/device/vendor").symlink_to(nowhere)
+    monkeypatch.setattr(host_checks, "_DRM", tmp_path)
+    (unseen,) = told(world(), monkeypatch, "cards")
+    assert (unseen.id, unseen.severity, unseen.where) == ("unseen", "note", str(tmp_path / "card0/device/vendor"))
+
+
+def test_an_error_of_the_proof_that_no_check_is_called_by_is_told(monkeypatch):
+    other = Finding("other-image", "error", "its receipt is of another image", where="vllm", remedy="make it anew")
+    (found,) = told(
+        world(container(), verified={"vllm": proven(findings=(other,))}), monkeypatch, "container-not-proven"
+    )
+    assert (found.id, found.severity, found.what) == ("container-not-proven", "error", other.what)
