@@ -186,6 +186,15 @@ class Container:
     def can_run(self) -> bool:
         return bool((self.inspected.get("State") or {}).get("Running"))
 
+    def stopped(self) -> Unreachable:
+        """The error for work that needs the container to run."""
+        state: Json = self.inspected.get("State") or {}
+        what, remedy = "the container does not run", f"docker start {self.name}"
+        if state.get("Status") in ("exited", "dead") and state.get("ExitCode"):
+            what = f"{what}: it ended with status {state['ExitCode']}"
+            remedy = f"see why: docker logs --tail 50 {self.name}; then {remedy}"
+        return Unreachable("not-running", what, where=self.name, remedy=remedy)
+
     def run(self, run: Run) -> RunResult:
         """Run a program in the container beside its main process, as ``docker exec`` does: with the container's own
         network, files, devices and limits; only time and output are bounded here.
@@ -197,9 +206,7 @@ class Container:
         if run.mounts or run.devices or run.gpus:
             raise BadInput("no-mounts", "a running container gets no new mounts or devices", where=self.name)
         if not self.can_run:
-            raise Unreachable(
-                "not-running", "the container does not run", where=self.name, remedy=f"docker start {self.name}"
-            )
+            raise self.stopped()
         mark = f"{_MARK}={secrets.token_hex(16)}"
         spec: Json = {
             "AttachStdin": bool(run.stdin),

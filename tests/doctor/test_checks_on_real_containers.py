@@ -202,7 +202,8 @@ def test_a_container_that_is_named_and_was_stopped_is_told(fixture_image, scratc
     container = running(f"{image}-patchkit")
     container.stop(timeout=0)
     (told,) = doctor("--container", container.name, status=1)["container-not-proven"]
-    assert (told["what"], told["remedy"]) == ("the container does not run", f"docker start {container.name}")
+    assert told["what"] == "the container does not run: it ended with status 137"
+    assert told["remedy"] == f"see why: docker logs --tail 50 {container.name}; then docker start {container.name}"
 
 
 def test_an_image_whose_start_cannot_be_read_is_told_also_where_the_catalog_is_damaged(
