@@ -20,6 +20,7 @@ from patchkit.errors import BadInput
 from patchkit.findings import Finding
 from patchkit.images.model import Entry, Identity, Reference
 from patchkit.site.findings import disagreements, other_copies
+from patchkit.site.launch import runs_before
 from patchkit.site.model import Copy, Site, module_of
 
 State = Literal[
@@ -398,5 +399,13 @@ def _findings(
                 )
     yield from setting_findings(manifest.refused_env, site.launch.env, "the environment that it starts with")
     yield from other_copies(site, copy)
+    for note in runs_before(site.launch):
+        yield Finding(
+            "start-changes-files",
+            "warning",
+            f"{note}: the patched ones too, after any proof and behind any guard",
+            where=site.launch.interpreter,
+            remedy="prove what came of it: patchkit verify --container NAME",
+        )
     for finding in disagreements(site):  # the proof asks the interpreter itself, so that they stop no delivery
         yield replace(finding, severity="warning")

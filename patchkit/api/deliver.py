@@ -208,6 +208,7 @@ def _apply_by_images(
         force=delivery.force,
         in_place=delivery.in_place,
     )
+    findings += [each for one in looked if one.plan for each in image_delivery.volume_findings(one.plan, one.origin)]
     for digest in derived.dropped:
         findings.append(Finding("attestation-dropped", "note", "it was true of the unpatched image only", where=digest))
     done = []

@@ -11,6 +11,7 @@ from typing import Any
 
 from patchkit.deliver.receipt import Receipt, ReceiptFile, built, check_files, files_of, told
 from patchkit.errors import Refused
+from patchkit.findings import Finding
 from patchkit.images import edit, paths
 from patchkit.images.model import Change, Derivation, Filesystem, Identity, Subject
 from patchkit.plan import Plan, PlannedFile
@@ -53,6 +54,28 @@ def derivation_of(plan: Plan, fs: Filesystem, *, entrypoint: tuple[str, ...] | N
         created_by=f"patchkit apply {plan.match.manifest.name} {plan.fingerprint[:12]}",
         entrypoint=entrypoint,
     )
+
+
+def volume_findings(plan: Plan, origin: Subject) -> list[Finding]:
+    """A warning for each ``VOLUME`` of the image that holds a patched file: engines fill one from the image when it is
+    made, and Compose hands the old one on to the container that it recreates (docs.docker.com, reference/dockerfile,
+    VOLUME; reference/cli/docker/compose/up, ``--renew-anon-volumes``)."""
+    inner = json.loads(origin.config).get("config") or {}
+    found = []
+    for volume in sorted(inner.get("Volumes") or {}):
+        place = paths.realpath(origin.fs, posixpath.normpath(posixpath.join("/", volume)))
+        held = [file.image_path for file in plan.changed if f"{file.image_path}/".startswith(f"{place.rstrip('/')}/")]
+        if held:
+            found.append(
+                Finding(
+                    "image-volume",
+                    "warning",
+                    f"the image declares it a volume: a container that Compose recreates keeps its old {held[0]}",
+                    where=volume,
+                    remedy="docker compose up -d --renew-anon-volumes; then patchkit verify --container NAME",
+                )
+            )
+    return found
 
 
 def layer_receipt_path(site: Site) -> str:

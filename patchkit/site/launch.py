@@ -20,6 +20,7 @@ from patchkit.site.shell import NotPlain
 GUARD_PATH = "/.patchkit/guard.py"
 
 _MAX_STEPS = 12
+_BEFORE = "before it, `"
 # A larger file is taken for a compiled program without being read: some transports read slowly.
 _LARGEST_SCRIPT = 1024 * 1024
 _ELF = b"\x7fELF"
@@ -112,6 +113,11 @@ def launch_of(config: Mapping[str, Any], fs: Filesystem, override: str | None = 
         return replace(launch, source="; ".join([_trail(start, way), *way.notes]))
     except (_Unknown, Refused) as why:
         return Launch("unknown", "", "", way.cwd, way.env, way.user, source=f"{_trail(start, way)}: {why}")
+
+
+def runs_before(launch: Launch) -> list[str]:
+    """What a start script runs before it gives way to the server, a clause each, as ``source`` tells it."""
+    return [note for note in launch.source.split("; ") if note.startswith(_BEFORE)]
 
 
 def program_of(config: Mapping[str, Any], fs: Filesystem, name: str) -> str:
@@ -330,7 +336,7 @@ def _shell_text(way: _Way, text: str, zero: str, args: list[str | None], count: 
     except NotPlain as why:
         raise _Unknown(f"not plain enough to follow: {why}") from why
     way.env, way.cwd = ending.env, paths.realpath(way.fs, ending.cwd)
-    way.notes.extend(f"before it, `{command}` runs and may change files" for command in ending.earlier)
+    way.notes.extend(f"{_BEFORE}{command}` runs and may change files" for command in ending.earlier)
     if not ending.argv:
         raise _Unknown("the script ends in an empty command")
     return _follow(way, list(ending.argv), count + 1)

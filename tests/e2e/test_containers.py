@@ -234,3 +234,29 @@ def test_a_container_whose_server_was_started_otherwise_than_named_is_not_proven
     done = patchkit("verify", "--container", container.name, *named, *tiny, "--json", status=1)
     assert set(done.levels.values()) == {"passed"}
     assert finding_ids(done) == {"process-other-copy"}
+
+
+def warnings(done):
+    return {finding["id"]: finding for finding in done.json["findings"] if finding["severity"] == "warning"}
+
+
+def test_a_volume_of_the_image_over_the_package_is_told_with_how_to_renew_it(
+    fixture_image, scratch, patchkit, tiny, image_upon
+):
+    place = SITE.replace("/lib/", "/lib64/")
+    image = image_upon(fixture_image("pure"), "tinyserve:1", f"VOLUME {place} /var/cache")
+    found = warnings(patchkit("apply", "--image", image, *tiny, "--json", status=0))
+    assert [found["image-volume"]["where"], SCALE in found["image-volume"]["what"]] == [place, True]
+    assert "--renew-anon-volumes" in found["image-volume"]["remedy"]
+
+
+def test_what_a_start_script_runs_before_the_server_is_told_and_its_effect_found(
+    fixture_image, scratch, patchkit, tiny, running, image_upon
+):
+    start = f"cp -r /workspace/tinyserve/tinyserve {SITE}/; exec tinyserve serve"
+    image = image_upon(fixture_image("pure"), "tinyserve:1", f'ENTRYPOINT ["/bin/sh", "-c", "{start}"]')
+    found = warnings(patchkit("apply", "--image", image, *tiny, "--json", status=0))
+    assert "`cp -r /workspace/tinyserve/tinyserve" in found["start-changes-files"]["what"]
+    container = running(f"{image}-patchkit")
+    done = patchkit("verify", "--container", container.name, *tiny, "--json", status=1)
+    assert done.levels["bytes"] == "failed"
