@@ -44,6 +44,14 @@ def test_a_wrong_call_with_json_is_one_document_too(arguments):
     assert done.stderr
 
 
+def test_an_image_without_its_option_is_told_where_it_goes():
+    done = subprocess.run([*COMMAND, "status", "vllm-xpu:nightly"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "An image is named with --image." in done.stderr
+    other = subprocess.run([*COMMAND, "status", "--image", "x:1", "more"], capture_output=True, text=True)
+    assert "named with --image" not in other.stderr
+
+
 def test_a_wrong_call_names_the_help_of_the_command_that_was_called():
     done = subprocess.run([*COMMAND, "patch", "apply", "--json"], capture_output=True)
     (finding,) = json.loads(done.stdout)["findings"]

@@ -103,7 +103,8 @@ def main(argv: list[str] | None = None) -> None:
         result: Any = root.main(args=arguments, prog_name="patchkit", standalone_mode=False)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
-    except click.ClickException as error:
+    except click.ClickException as raised:
+        error = _where_an_image_goes(raised, arguments)
         called = context.command_path if isinstance(error, click.UsageError) and (context := error.ctx) else "patchkit"
         _answer(BadInput("usage", error.format_message(), remedy=f"{called} --help"), arguments)
         error.show()
@@ -125,6 +126,15 @@ def main(argv: list[str] | None = None) -> None:
             Unreachable("io-error", error.strerror or str(error), where=place, remedy="see to it, run again"), arguments
         )
     sys.exit(result if isinstance(result, int) else 0)
+
+
+def _where_an_image_goes(error: click.ClickException, arguments: list[str]) -> click.ClickException:
+    """The error; where an image's name stands as it is, as other programs take it, with the option that it takes here."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    could = context is not None and any("--image" in each.opts for each in context.command.params)
+    if not could or "--image" in arguments or not error.message.startswith("Got unexpected extra argument"):
+        return error
+    return click.UsageError(f"{error.message.removesuffix('.')}. An image is named with --image.", context)
 
 
 def _end(error: PatchkitError, arguments: list[str]) -> NoReturn:
