@@ -129,7 +129,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _where_an_image_goes(error: click.ClickException, arguments: list[str]) -> click.ClickException:
-    """The error; where an image's name stands as it is, as other programs take it, with the option that it takes here."""
+    """The error; where an image stands as it is, as other programs take it, with the option that it takes here."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     could = context is not None and any("--image" in each.opts for each in context.command.params)
     if not could or "--image" in arguments or not error.message.startswith("Got unexpected extra argument"):
