@@ -17,7 +17,7 @@ from patchkit.lifecycle import releases
 from patchkit.lifecycle.releases import Release, SiteRelease
 from patchkit.plan import Series, load_series
 from patchkit.site.facts import copy_of
-from patchkit.site.record import parse_record
+from patchkit.site.shipped import parse_record
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import sys
 from patchkit.catalog.settings import refused_settings, setting_remedy
 from patchkit.site.gpus import amd_gpus, gpu_remedy, refused_gpus
 from patchkit.site.imports import bytecode, find, locations_of, read, set_first_entry
+from patchkit.site.shipped import parse_record
 
 SPEC: "dict[str, object]" = {}
 
@@ -49,17 +50,9 @@ def wrong_shipped(file, record):
         return ""
     if record is None:
         return "%s is gone: another version of the package was installed" % SPEC["record"]
-    mark = ("\n%s,sha256=" % file["relative"]).encode()
-    at = record.find(mark)
-    if at < 0:
+    digest = record.get(file["relative"])
+    if digest is None:
         return "RECORD does not know it any more"
-    import binascii
-
-    text = record[at + len(mark) :].split(b",", 1)[0]
-    try:
-        digest = binascii.a2b_base64(text.replace(b"-", b"+").replace(b"_", b"/") + b"==").hex()
-    except ValueError:
-        digest = "unreadable"
     if digest == file["shipped"]:
         return ""
     return "the image ships it as sha256:%s, the patch was made for sha256:%s" % (digest, file["shipped"])
@@ -115,7 +108,7 @@ def check():
     record = None
     if SPEC["record"]:
         try:
-            record = b"\n" + read(SPEC["record"])
+            record = parse_record(read(SPEC["record"]))
         except OSError:
             pass
     found = []

@@ -39,7 +39,8 @@ from patchkit.proof.processes import Inside, look_inside
 from patchkit.site.model import Launch, module_of
 from patchkit.site.probe import Answer, ask
 from patchkit.site.probe import Question as Probe
-from patchkit.site.record import find_dist, parse_record
+from patchkit.site.record import find_dist
+from patchkit.site.shipped import parse_record
 from patchkit.site.view import View
 from patchkit.stack.compose_model import Model, read
 

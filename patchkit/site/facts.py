@@ -18,7 +18,8 @@ from patchkit.site.entry import doubts
 from patchkit.site.model import Compiled, Copy, Disagreement, FileFact, Launch, Site, module_of
 from patchkit.site.probe import Answer, Question, ask
 from patchkit.site.pycache import stems_of
-from patchkit.site.record import Dist, dists_in, find_dist, parse_record
+from patchkit.site.record import Dist, dists_in, find_dist
+from patchkit.site.shipped import parse_record
 from patchkit.site.static import Module, Search, find_module, search_of
 from patchkit.site.view import View
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import csv
 import json
 import posixpath
 import re
@@ -15,8 +12,6 @@ from packaging.version import InvalidVersion, Version
 
 from patchkit.images.model import Filesystem
 from patchkit.site.view import View, as_view
-
-_LONGEST_ROW = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,30 +25,6 @@ class Dist:
     version: str
     record: str = ""
     editable: str = ""
-
-
-def parse_record(data: bytes) -> dict[str, str]:
-    """RECORD as path -> sha256 in hex; rows without a sha256 are left out, and so is what cannot be read.
-
-    Source: packaging.python.org, "Recording installed projects": CSV rows ``path,algorithm=digest,size`` whose digest
-    is urlsafe base64 without padding.
-    """
-    found: dict[str, str] = {}
-    csv.field_size_limit(_LONGEST_ROW)
-    try:
-        for row in csv.reader(data.decode("utf-8", "surrogateescape").splitlines()):
-            if len(row) < 2 or not row[1].startswith("sha256="):
-                continue
-            text = row[1].removeprefix("sha256=")
-            try:
-                digest = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-            except (binascii.Error, ValueError):
-                continue
-            if len(digest) == 32:
-                found[posixpath.normpath(row[0])] = digest.hex()
-    except csv.Error:
-        return found
-    return found
 
 
 def dists_in(fs: Filesystem | View, base: str) -> list[Dist]:

@@ -131,6 +131,14 @@ def test_another_version_of_the_package_stops_the_start(place: Place) -> None:
     refused(place.start(guard), "another version of the package was installed")
 
 
+@pytest.mark.parametrize("form", ["./{row}", '"{path}"{rest}', "{row}\r", "{path},,\n{row}", "{other}\n{row}"])
+def test_record_is_read_as_installers_write_it(place: Place, form: str) -> None:
+    line = row(MOD, STALE.encode())
+    said = form.format(row=line, path=MOD, rest=line[len(MOD) :], other=row(MOD, b"an older row\n"))
+    (place.site / "pkg-1.0.dist-info/RECORD").write_text(f"{said}\n")
+    assert place.start(place.guard()).returncode == 7
+
+
 def test_a_file_that_record_forgot_stops_the_start(place: Place) -> None:
     (place.site / "pkg-1.0.dist-info/RECORD").write_text(row("pkg/other.py") + "\n")
     refused(place.start(place.guard()), "RECORD does not know it any more")

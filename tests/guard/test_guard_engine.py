@@ -18,7 +18,7 @@ from patchkit.catalog.model import Gpus
 from patchkit.deliver.guard import Guard, GuardedFile, make_guard
 from patchkit.images import open_image, parse_reference
 from patchkit.site.launch import GUARD_PATH
-from patchkit.site.record import parse_record
+from patchkit.site.shipped import parse_record
 from tests.site import kfd
 
 pytestmark = pytest.mark.engine

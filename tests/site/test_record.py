@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.site.record import dists_in, find_dist, parse_record
+from patchkit.site.record import dists_in, find_dist
+from patchkit.site.shipped import parse_record
 from tests.site.host import HostFiles
 from tests.site.roots import put
 
