@@ -58,13 +58,18 @@ def wrong_shipped(file, record):
     return "the image ships it as sha256:%s, the patch was made for sha256:%s" % (digest, file["shipped"])
 
 
+def expected():
+    """The paths of all files that should be there: where x.py became x/__init__.py the name is still found."""
+    return [file["path"] for file in SPEC["files"] if file["post"] != "absent"]
+
+
 def wrong_module(file, spec):
     """Why the server would import something else than it should; empty where it would not."""
     name = file["module"]
     if not name:
         return ""
     if file["post"] == "absent":
-        still = spec is not None and spec.has_location
+        still = spec is not None and spec.has_location and os.path.realpath(spec.origin) not in expected()
         return "import %s still finds %s" % (name, spec.origin) if still else ""
     if spec is None:
         return "import %s finds nothing" % name

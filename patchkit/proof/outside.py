@@ -73,6 +73,8 @@ def _beyond_doubt(evidence: Evidence, item: Expectation, proof: FileProof) -> Fi
         return proof
     if evidence.doubts:
         return FileProof(item.relative, "failed", "another copy", evidence.doubts[0])
+    if evidence.answer is None and evidence.search is not None and evidence.search.notes:
+        return FileProof(item.relative, "not run", "import hook", f"{evidence.search.notes[0]}; {evidence.why_not}")
     imported = evidence.told("imports", item.module)
     if item.module and item.sha256 != ABSENT and evidence.search is not None and not (imported and "real" in imported):
         changes = path_changes(evidence.view, evidence.search, item.module)
@@ -92,7 +94,9 @@ def _resolves(evidence: Evidence, item: Expectation) -> FileProof:
     if not item.module:
         return _resolves_data(evidence, item)
     if item.sha256 == ABSENT:
-        if module is not None and module.kind != "namespace":
+        # Where ``x.py`` became ``x/__init__.py`` the name is still found, and should be.
+        moved = found in [other.path for other in evidence.expectations if other.sha256 != ABSENT]
+        if module is not None and module.kind != "namespace" and not moved:
             return FileProof(item.relative, "failed", "still found", f"import {name} still finds {found}")
     elif found != item.path:
         cause = "not found" if module is None else "another file"

@@ -131,6 +131,17 @@ def test_another_version_of_the_package_stops_the_start(place: Place) -> None:
     refused(place.start(guard), "another version of the package was installed")
 
 
+def test_a_module_that_became_a_package_starts(place: Place) -> None:
+    place.module.unlink()
+    moved = place.site / "pkg/sub/mod/__init__.py"
+    moved.parent.mkdir()
+    moved.write_text(PATCHED)
+    gone = guarded(place.site, post=ABSENT, shipped="")
+    there = guarded(place.site, path=str(moved), relative="pkg/sub/mod/__init__.py", shipped="")
+    assert place.start(place.guard([gone, there])).returncode == 7
+    refused(place.start(place.guard([gone])), "still finds")
+
+
 @pytest.mark.parametrize("form", ["./{row}", '"{path}"{rest}', "{row}\r", "{path},,\n{row}", "{other}\n{row}"])
 def test_record_is_read_as_installers_write_it(place: Place, form: str) -> None:
     line = row(MOD, STALE.encode())

@@ -104,6 +104,29 @@ def test_a_path_that_became_a_link_fails_at_bytes(tree: Tree) -> None:
     assert level(prove(HostImage(), launch, "pkg", [wanted]), "bytes").cause == "moved"
 
 
+def test_a_module_that_became_a_package_is_found_as_it_should(tree: Tree) -> None:
+    layout, launch = tree
+    wanted = expect(site_of(layout), MOD)
+    gone = dataclasses.replace(wanted, sha256=ABSENT)
+    moved = site_of(layout) / "pkg/sub/mod/__init__.py"
+    moved.parent.mkdir()
+    Path(wanted.path).rename(moved)
+    proof = prove(HostImage(), launch, "pkg", [gone, expect(site_of(layout), "pkg/sub/mod/__init__.py")])
+    assert states(proof) == ALL_PASSED
+    assert level(prove(HostImage(), launch, "pkg", [gone]), "resolves").cause == "still found"
+
+
+def test_an_unread_import_hook_is_asked_about_or_nothing_is_shown(tree: Tree) -> None:
+    layout, launch = tree
+    hook = "import sys; exec('sys.path[:0] = [\\'/nothing\\'[:0] or \\'/nothing\\']')\n"
+    (site_of(layout) / "hook.pth").write_text(hook)
+    wanted = [expect(site_of(layout), MOD)]
+    found = level(prove(HostImage(), launch, "pkg", wanted, run=False), "resolves")
+    assert (found.state, found.cause) == ("not run", "import hook")
+    assert "hook.pth runs a line that may change imports" in found.detail
+    assert level(prove(HostImage(), launch, "pkg", wanted), "resolves").state == "passed"
+
+
 def test_a_start_script_that_brings_another_copy_fails_at_resolves(tree: Tree) -> None:
     layout, launch = tree
     text = f"import sys\nsys.path.insert(0, {str(layout.root / 'work')!r})\nimport pkg\n"
