@@ -116,7 +116,7 @@ def test_a_mount_over_a_newer_image_is_found_by_its_record(
     record = dict(newer.installed("../../../bin/tinyserve"))[f"{newer.dist_info_name}/RECORD"]
     (folder / "RECORD").write_bytes(record)
     (folder / "Dockerfile").write_text(f"FROM {image}\nCOPY RECORD {SITE}/{newer.dist_info_name}/RECORD\n")
-    engine.images.build(path=str(folder), tag=image)
+    engine.images.build(path=str(folder), tag=image, rm=True)
     container = running(image, **options)
     found = doctor("--container", container.name, status=1)
     assert set(found) == {"container-not-proven", "mount-hides-other"}
@@ -211,7 +211,7 @@ def test_an_image_whose_start_cannot_be_read_is_told_also_where_the_catalog_is_d
 ):
     (tmp_path / "Dockerfile").write_text(f'FROM {fixture_image("pure")}\nENTRYPOINT ["/bin/sh", "-c", "$SERVE"]\n')
     image = scratch.name("tinyserve:1")
-    engine.images.build(path=str(tmp_path), tag=image)
+    engine.images.build(path=str(tmp_path), tag=image, rm=True)
     damaged = tmp_path / "damaged"
     (damaged / "manifests").mkdir(parents=True)
     (damaged / "manifests/tinyserve.yaml").write_text("name: [")
@@ -220,8 +220,11 @@ def test_an_image_whose_start_cannot_be_read_is_told_also_where_the_catalog_is_d
     assert "unseen" not in found, "told once"
 
 
-def test_the_image_of_the_host_that_is_named_is_looked_at(fixture_image, scratch, patchkit, tiny, tmp_path):
-    image = scratch.tagged(fixture_image("pure"), "tinyserve:1")
+def test_the_image_of_the_host_that_is_named_is_looked_at(engine, fixture_image, scratch, patchkit, tiny, tmp_path):
+    # An image of its own: containers of the fixture that other tests run would be looked at too.
+    (tmp_path / "Dockerfile").write_text(f"FROM {fixture_image('pure')}\nLABEL of={scratch.prefix}\n")
+    image = scratch.name("tinyserve:1")
+    engine.images.build(path=str(tmp_path), tag=image, rm=True)
     elsewhere = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
     host = ["--host", "unix:///var/run/docker.sock", "--catalog", tiny[1]]
     done = patchkit("doctor", "--image", image, *host, "--json", env=elsewhere, status=0)
@@ -272,7 +275,7 @@ def test_what_patches_are_for_and_nobody_delivered_is_found(engine, fixture_imag
     # An image of its own: others may have patched the shared one.
     (tmp_path / "Dockerfile").write_text(f"FROM {fixture_image('pure')}\nLABEL own={scratch.prefix}\n")
     image = scratch.name("tinyserve:1")
-    built, _ = engine.images.build(path=str(tmp_path), tag=image)
+    built, _ = engine.images.build(path=str(tmp_path), tag=image, rm=True)
     called = built.id if by_id else image
     container = engine.containers.run(
         called, ["600"], entrypoint=["/bin/busybox", "sleep"], name=scratch.name("c"), detach=True
@@ -317,7 +320,7 @@ def test_a_package_that_is_a_link_is_told(engine, fixture_image, scratch, doctor
         f'RUN [{busybox}, "mv", "{folder}", "/opt/shared"]\nRUN [{busybox}, "ln", "-s", "/opt/shared", "{folder}"]\n'
     )
     image = scratch.name("tinyserve:1")
-    engine.images.build(path=str(tmp_path), tag=image)
+    engine.images.build(path=str(tmp_path), tag=image, rm=True)
     assert [finding["where"] for finding in doctor("--image", image)["package-linked"]] == [folder]
 
 
@@ -346,7 +349,7 @@ def test_asked_about_one_image_it_tells_of_that_one_and_its_containers_alone(
     for number in range(2):
         (tmp_path / "Dockerfile").write_text(f"FROM {fixture_image('pure')}\nLABEL own={scratch.prefix}{number}\n")
         images.append(scratch.name(f"tinyserve:{number}"))
-        engine.images.build(path=str(tmp_path), tag=images[-1])
+        engine.images.build(path=str(tmp_path), tag=images[-1], rm=True)
     patchkit("apply", "--image", images[0], *tiny, status=0)
     patchkit("apply", "--image", images[1], *tiny, status=0)
     container, _ = running(images[0]), engine.containers.run(images[1], name=scratch.name("other"), detach=True)

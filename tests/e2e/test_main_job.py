@@ -158,7 +158,7 @@ def test_somebodys_layers_on_a_patched_image_are_kept_when_it_is_patched_again(
     (tmp_path / "Dockerfile").write_text(f"FROM {image}-patchkit\nCOPY mine /mine\n")
     (tmp_path / "mine").write_text("keep me")
     built = scratch.name("mytinyserve:1")
-    engine.images.build(path=str(tmp_path), tag=built)
+    engine.images.build(path=str(tmp_path), tag=built, rm=True)
     patchkit("apply", "--image", built, *tiny, "--tag", f"{built}-again", status=0)
     done = patchkit("status", "--image", built, *tiny, "--json", status=0)
     assert [file["state"] for file in done.json["files"]] == ["applied"]

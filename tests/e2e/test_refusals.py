@@ -35,7 +35,7 @@ def changed(engine, fixture_image, scratch, tmp_path_factory):
             lines.append(f"COPY new {SITE}/{path}")
         (folder / "Dockerfile").write_text("\n".join(lines))
         name = scratch.name("vllm-xpu:nightly")
-        engine.images.build(path=str(folder), tag=name)
+        engine.images.build(path=str(folder), tag=name, rm=True)
         return name
 
     return build

@@ -308,4 +308,6 @@ def test_the_doctor_finds_it_in_a_compose_project_with_and_without_the_overlay(i
     for files in (["compose.yaml"], ["compose.yaml", "overlay.yaml"]):
         named = [word for each in files for word in ("--compose", each)]
         done = patchkit("doctor", "--image", image, *named, *picky[:2], "--json", status=1)
-        assert [(each["what"], each["where"]) for each in refusals(done)] == [(SAID, "service tiny")]
+        # Another test may run a container of the same image with the same setting.
+        services = [each for each in refusals(done) if each["where"].startswith("service ")]
+        assert [(each["what"], each["where"]) for each in services] == [(SAID, "service tiny")]

@@ -58,7 +58,7 @@ def test_an_interpreter_that_the_user_may_not_reach_is_found_before_anybody_star
 def test_a_patched_image_outlives_its_origin(engine, fixture_image, scratch, patchkit, tiny, tmp_path):
     (tmp_path / "Dockerfile").write_text(f"FROM {fixture_image('pure')}\nLABEL nightly={scratch.prefix}\n")
     image = scratch.name("tinyserve:nightly")
-    engine.images.build(path=str(tmp_path), tag=image)
+    engine.images.build(path=str(tmp_path), tag=image, rm=True)
     patchkit("apply", "--image", image, *tiny, status=0)
     engine.images.remove(image)
     derived = f"{image}-patchkit"
