@@ -116,7 +116,8 @@ class Run:
 
     ``user`` is the image's notation (``uid[:gid]`` or a name), None for the image's own. ``read_all`` runs as root with
     ``DAC_READ_SEARCH`` as the only capability, for reading facts. ``devices`` and ``gpus`` pass hardware through as
-    docker's ``--device`` and ``--gpus`` spell it.
+    docker's ``--device`` and ``--gpus`` spell it. A program must read its ``stdin`` to the end: podman may keep back
+    what one that does not wrote.
     """
 
     argv: tuple[str, ...]
