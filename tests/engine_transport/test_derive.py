@@ -351,13 +351,17 @@ def test_where_no_raw_config_is_to_be_had_a_build_makes_the_image(
         place.clean()
 
 
-def test_an_engine_that_refuses_the_partial_image_gets_a_build_and_the_reason_is_told(
-    docker_place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _take_no_partial_images(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise EngineError(0, "no partial archives here", where="load")
 
     monkeypatch.setattr(daemon_write, "_load", refuse)
+
+
+def test_an_engine_that_refuses_the_partial_image_gets_a_build_and_the_reason_is_told(
+    docker_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _take_no_partial_images(monkeypatch)
     with docker_place.open(docker_place.load("pure")) as image:
         derived = _derive(docker_place, image)
     assert (
@@ -368,10 +372,7 @@ def test_an_engine_that_refuses_the_partial_image_gets_a_build_and_the_reason_is
 def test_a_build_is_no_image_of_the_same_labels_whose_files_are_others(
     docker_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise EngineError(0, "no partial archives here", where="load")
-
-    monkeypatch.setattr(daemon_write, "_load", refuse)
+    _take_no_partial_images(monkeypatch)
     with docker_place.open(docker_place.load("pure")) as image:
         for receipt in (b"{}", b"[]"):
             changes = (_change(image), dataclasses.replace(_NEW, data=receipt))

@@ -76,16 +76,16 @@ HIDDEN = [
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     put(tmp_path, "/bin/serve", SERVE, 0o755)
-    put(tmp_path, "/work/env", "PYTHONPATH=/from/file\n")
-    (tmp_path / "work/one/two").mkdir(parents=True)
-    (tmp_path / "work/two").mkdir()
+    put(tmp_path, "/srv/env", "PYTHONPATH=/from/file\n")
+    (tmp_path / "srv/one/two").mkdir(parents=True)
+    (tmp_path / "srv/two").mkdir()
     return tmp_path
 
 
 def left_by_bash(root: Path, text: str) -> list[str]:
     env = {"PATH": f"{root}/bin:{os.defpath}", "HOME": "/root"}
     done = subprocess.run(
-        [BASH, "-c", text, "start.sh"], cwd=root / "work", env=env, capture_output=True, text=True, timeout=10
+        [BASH, "-c", text, "start.sh"], cwd=root / "srv", env=env, capture_output=True, text=True, timeout=10
     )
     return done.stdout.splitlines()
 
@@ -93,7 +93,7 @@ def left_by_bash(root: Path, text: str) -> list[str]:
 def read(root: Path, text: str) -> list[str]:
     """The same three lines by reading; a NotPlain where it does not tell."""
     env = {"PATH": f"{root}/bin:{os.defpath}", "HOME": "/root"}
-    end = ending_of(HostFiles(Path("/")), text, "start.sh", [], env, os.path.realpath(root / "work"))
+    end = ending_of(HostFiles(Path("/")), text, "start.sh", [], env, os.path.realpath(root / "srv"))
     assert end.argv[0] == "serve"
     return [end.env.get("PYTHONPATH", "unset"), end.cwd, " ".join(word or "?" for word in end.argv[1:])]
 
